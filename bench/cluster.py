@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.loader import Load
 from delayline.names import ClusterNames
 from node.config import ConnectionConfig
+from node.own_stores import store_folder
 from node.status import NodeStatus
 from ops.clients.zookeeper import registry
 from ops.demo.processes import NodeOptions, NodeProcess
@@ -47,10 +48,11 @@ class Sample(NamedTuple):
 
 
 class BenchNode(NodeProcess):
-    """The node of a cluster, that writes down how far it has come."""
+    """A node of a cluster, that writes down how far it has come."""
 
-    def __init__(self, folder: Path, options: NodeOptions, broker: Server) -> None:
-        super().__init__("n1", folder, free_port(), options)
+    def __init__(self, folder: Path, options: NodeOptions, broker: Server, name: str = "n1") -> None:
+        super().__init__(name, folder, free_port(), options)
+        self._folder = folder
         self._broker = broker
         self._samples: list[Sample] = []
         self._read_to = 0
@@ -81,6 +83,10 @@ class BenchNode(NodeProcess):
         self.start()
         self.wait("leader", lambda sample: sample.leader)
 
+    def beside(self, name: str) -> BenchNode:
+        """Another node of the same cluster, which is not started yet. Whoever starts it ends it."""
+        return BenchNode(self._folder, self._options, self._broker, name)
+
     def peak_memory_mb(self) -> float:
         """The most memory that it has held since it started, as it last said."""
         self._read_samples()
@@ -88,7 +94,7 @@ class BenchNode(NodeProcess):
 
     def disk_bytes(self) -> int:
         """What its view takes on disk."""
-        return sum(file.stat().st_size for file in (self.data / "store").iterdir())
+        return sum(file.stat().st_size for file in store_folder(self.data).iterdir())
 
     def _read_samples(self) -> None:
         if not self._samples_file.exists():
@@ -208,8 +214,10 @@ class Clusters:
             shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
-    def cluster(self, purpose: str) -> Iterator[Cluster]:
-        """A fresh one; its node is ended, and all its data removed, at the end."""
+    def cluster(self, purpose: str, **settings: Any) -> Iterator[Cluster]:
+        """A fresh one, with the defaults but for some settings; its node is ended, and all its data removed,
+        at the end.
+        """
         name = f"{purpose}-{next(self._numbers)}"
         config = ConnectionConfig(
             cluster=name,
@@ -217,7 +225,7 @@ class Clusters:
             zookeeper=self._stack.zookeeper,
             kafka=QUIET,
         )
-        cluster_topics.create(config)
+        cluster_topics.create(config, settings, any_retention=True)
         self.make_topic(f"{name}.target")
         folder = self._folder / name
         folder.mkdir()

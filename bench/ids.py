@@ -21,6 +21,7 @@ from delayline.headers import H_ID
 from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
 from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsVersions
 from delayline.wire import parse_plain
 from node.kafka.fetch.ready import MOST_POLLED
 from node.kafka.fetch.records import LogRecord
@@ -79,7 +80,7 @@ class Intake:
             self._store,
             partitions,
             default("replay_window_s") * 1000,
-            self._settings.dedup_window_ms,
+            SettingsVersions.of(self._settings),
         )
 
     def take(self, messages: int) -> Round:

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from bench.cluster import TARGET_PARTITIONS, Cluster, Clusters
 from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsVersions
 from delayline.signing import Keyring
 from delayline.wire import parse_plain
 from node.config import NodeConfig
@@ -84,7 +85,7 @@ def measure(messages: int) -> list[PartCost]:
             store,
             range(TARGET_PARTITIONS),
             default("replay_window_s") * 1000,
-            ClusterSettings().dedup_window_ms,
+            SettingsVersions.of(ClusterSettings()),
         )
         gc.set_threshold(YOUNG_OBJECTS)
         _ingest(times, cluster, view, messages)

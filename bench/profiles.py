@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from bench.cluster import Clusters
 from bench.measured import Measured
+from bench.scenarios.carried import CARRIES, Carried
 from bench.scenarios.control import Control
 from bench.scenarios.delivery import Backlog, Both
 from bench.scenarios.failover import RepeatedFailover
@@ -17,6 +18,7 @@ from bench.scenarios.ingest import Ingest
 from bench.scenarios.lateness import Burst, Steady
 from bench.scenarios.moved import MOVES, Moved
 from bench.scenarios.scraped import WATCHED, Scraped
+from bench.scenarios.snapshot import Rebuild
 from bench.scenarios.troubled import TROUBLES, Troubled
 from bench.scenarios.yardstick import Yardstick
 from ops.errors import OperatorError
@@ -86,13 +88,18 @@ class Profile:
 
 
 def profile(name: str, rounds: int) -> Profile:
-    """`quick`, `full`, `troubled`, `scraped` or `moved`; each scenario so many times."""
+    """`quick`, `full`, `troubled`, `scraped`, `moved`, `carried` or `snapshot`; each scenario so often."""
     if name == "troubled":
         return Profile(name, rounds, [(f"troubled-{one}", Troubled(one, 1_000)) for one in TROUBLES], [])
+    if name == "carried":
+        return Profile(name, rounds, [(f"carried-{one}", Carried(one, 1_000)) for one in CARRIES], [])
     if name == "scraped":
         return Profile(name, rounds, [(f"scraped-{one}", Scraped(one, 1_000)) for one in WATCHED], [])
     if name == "moved":
         return Profile(name, rounds, [(f"moved-{one}", Moved(one, 1_000)) for one in MOVES], [])
+    if name == "snapshot":
+        sizes = {f"snapshot-{count}m": Rebuild(count * MILLION, 1_000) for count in (1, 10)}
+        return Profile(name, rounds, list(sizes.items()), [])
     full = name == "full"
     backlog = 2 * MILLION if full else MILLION
     scenarios: list[tuple[str, Scenario]] = [

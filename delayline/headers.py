@@ -40,6 +40,9 @@ H_MOVED_BY: Final = "delay-moved-by"
 H_AS_OF: Final = "delay-as-of"
 H_SIGNATURE: Final = "delay-signature"  # on a checkpoint, too
 
+# On the mark from which on other settings count.
+H_SETTINGS: Final = "delay-settings"
+
 # On a dead letter, with delay-source.
 H_ERROR: Final = "delay-error"
 H_ERROR_DETAIL: Final = "delay-error-detail"
@@ -48,7 +51,8 @@ H_ERROR_DETAIL: Final = "delay-error-detail"
 OP_SCHEDULE: Final = b"schedule"
 OP_CANCEL: Final = b"cancel"
 OP_RESCHEDULE: Final = b"reschedule"
-OP_CARRY: Final = b"carry"  # the service's own
+OP_CARRY: Final = b"carry"  # the service's own, as this one
+OP_SETTINGS: Final = b"settings"
 
 # Values of delay-if-exists.
 REPLACE: Final = b"replace"

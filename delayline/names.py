@@ -88,13 +88,29 @@ class ClusterNames:
         return self.cluster + ".dead-letter"
 
     @property
+    def settings(self) -> str:
+        """The cluster's settings, and what they were: one partition."""
+        return self.cluster + ".settings"
+
+    @property
     def own_topics(self) -> frozenset[str]:
-        """The four topics of the cluster; none of them can be a target."""
+        """The four topics of the cluster that nodes write to."""
         return frozenset((self.buffer, self.checkpoint, self.outcomes, self.dead_letter))
 
-    def is_forbidden_target(self, topic: str) -> bool:
-        """Whether `topic` can never be a target: the cluster's own topics, and Kafka's internal `__*`."""
-        return topic.startswith("__") or (topic.startswith(self.cluster) and topic in self.own_topics)
+    def is_forbidden_target(self, topic: str, *, settings_too: bool = True) -> bool:
+        """Whether `topic` can never be a target: the cluster's own topics, and Kafka's internal `__*`.
+        `settings_too`: False for what was asked for when a cluster had no topic of its settings.
+        """
+        if topic.startswith("__"):
+            return True
+        if not topic.startswith(self.cluster):  # most often
+            return False
+        return topic in self.own_topics or (settings_too and topic == self.settings)
+
+    @property
+    def settings_transactional_id(self) -> str:
+        """Of who changes the settings: one at a time."""
+        return f"{self.cluster}-settings"
 
     def transactional_id(self, lane: int, producer: str) -> str:
         """The id of producer "a" or "b" of a lane: the same on every node, so that a new leader fences."""

@@ -31,6 +31,7 @@ from delayline.headers import (
     H_PARENT,
     H_ROOT,
     H_SCHEDULED_FOR,
+    H_SETTINGS,
     H_SIGNATURE,
     H_SOURCE,
     H_TARGET_KEY,
@@ -45,6 +46,7 @@ from delayline.headers import (
     OP_CARRY,
     OP_RESCHEDULE,
     OP_SCHEDULE,
+    OP_SETTINGS,
     PREFIX,
     REPLACE,
     Header,
@@ -58,7 +60,17 @@ from delayline.names import (
     parse_source,
 )
 from delayline.partitioner import partition_for
-from delayline.record import BY_KEY, Cancel, Carry, ConsumerRecord, Reject, Request, Reschedule, Schedule
+from delayline.record import (
+    BY_KEY,
+    Cancel,
+    Carry,
+    ConsumerRecord,
+    Reject,
+    Request,
+    Reschedule,
+    Schedule,
+    SettingsMark,
+)
 from delayline.recurrence import (
     ALL,
     MISSED,
@@ -73,7 +85,8 @@ from delayline.recurrence import (
     parse_time_zone,
 )
 from delayline.rejects import RejectCode
-from delayline.settings import ClusterSettings
+from delayline.settings import FIRST_MEANING, ClusterSettings
+from delayline.settings_versions import SettingsVersions
 from delayline.signing import NO_KEYS, BadSignatureError, Keyring, Serial
 from delayline.times import MAX_MS, parse_duration, parse_number, parse_time
 
@@ -115,6 +128,7 @@ SOURCE_MAX_LENGTH: Final = TOPIC_MAX_LENGTH + 32
 WRITTEN_BACK_SLACK_MS: Final = 24 * 60 * 60 * 1000
 NUL: Final = "\0"
 _CARRY: Final = (H_OP, OP_CARRY)
+_SETTINGS: Final = (H_OP, OP_SETTINGS)
 KEY_WITH_NUL: Final = Reject(
     RejectCode.HEADER_KEY,
     "a header key has a NUL byte, at which clients cut it: leave it out of every header key",
@@ -144,8 +158,10 @@ def parse(
     """
     is_older = keyring.is_younger_than(record.partition, record.offset)
     try:
-        if settings.retention_ms is not None and _CARRY in (record.headers or ()) and not is_older:
+        if not is_older and settings.retention_ms is not None and _CARRY in (record.headers or ()):
             return _carry(record, keyring)
+        if not is_older and _SETTINGS in (record.headers or ()):
+            return _settings_mark(record, settings, keyring)
         found, user_headers = _split(_cut(record.headers or ()) if is_older else record.headers or ())
         op = found.get(H_OP, OP_SCHEDULE)
         if op == OP_SCHEDULE:
@@ -154,7 +170,7 @@ def parse(
             return _cancel(record, found, settings, names, is_older=is_older)
         if op == OP_RESCHEDULE:
             return _reschedule(record, found, settings, names, keyring)
-        _refuse(RejectCode.BAD_OP, f"{H_OP} is {_shown(op)}: write schedule, cancel or reschedule")
+        _refuse(RejectCode.BAD_OP, _bad_op(op))
     except _RefusedError as refused:
         cut = any(NUL in key for key, _ in record.headers or ())
         return KEY_WITH_NUL if cut and not is_older else Reject(*refused.args)
@@ -170,6 +186,41 @@ def _carry(record: ConsumerRecord, keyring: Keyring) -> Carry:
         _refuse(RejectCode.BAD_PARENT, detail, None, unknown_key)
     assert serial is not None, "the caller has looked whether it is older than the keys"
     return Carry(record.value or b"", serial)
+
+
+def _settings_mark(record: ConsumerRecord, settings: ClusterSettings, keyring: Keyring) -> SettingsMark:
+    """As with a carry. It has no serial: where it counts, the settings themselves say (rule 13)."""
+    headers = dict(record.headers or ())
+    signed = [header for header in record.headers or () if header[0] != H_SIGNATURE]
+    try:
+        signature = _present(headers, H_SIGNATURE)
+        keyring.check_request(signature, record.partition, record.key, record.value, signed)
+        return SettingsMark(parse_number(_present(headers, H_SETTINGS), MAX_PARTITION))
+    except ValueError as error:
+        unknown_key = error.unknown_key if isinstance(error, BadSignatureError) else None
+        if settings.meaning == FIRST_MEANING and unknown_key is None:
+            _refuse(RejectCode.BAD_OP, _bad_op(OP_SETTINGS))
+        detail = f"{error}; only `delayline settings change` changes settings"
+        _refuse(RejectCode.BAD_PARENT, detail, None, unknown_key)
+
+
+def weighed_mark(
+    mark: SettingsMark, record: ConsumerRecord, versions: SettingsVersions
+) -> SettingsMark | Reject:
+    """A mark of the service's, where all versions are known that began before it could be read. If none
+    begins with it, it is a copy, or the change was given up: then it is nothing. In the first meaning it is
+    what nodes take it for that know no marks.
+    """
+    partition, offset = record.partition, record.offset
+    if versions.is_mark(mark.number, partition, offset):
+        return mark
+    if versions.settings_at(partition, offset).meaning == FIRST_MEANING:
+        return Reject(RejectCode.BAD_OP, _bad_op(OP_SETTINGS))
+    return mark
+
+
+def _bad_op(op: bytes | None) -> str:
+    return f"{H_OP} is {_shown(op)}: write schedule, cancel or reschedule"
 
 
 def spent_serial(record: ConsumerRecord, keyring: Keyring) -> Serial | None:
@@ -211,7 +262,7 @@ def parse_plain(
         scheduled_for_ms = time_of(raw_time, timestamp_ms)
         if scheduled_for_ms - timestamp_ms > settings.max_delay_ms:
             return None
-        topic = _target_topic(raw_target, settings.targets, names.cluster)
+        topic = _target_topic(raw_target, settings.targets, names.cluster, settings.meaning)
         id_ = None if id_index is None else _read_id(headers[id_index][1] or b"", partition, settings)
         return topic, scheduled_for_ms, id_
     except (ValueError, _RefusedError):
@@ -328,7 +379,10 @@ def _schedule(
         _refuse(RejectCode.NO_TARGET, f"{H_TARGET_TOPIC} is missing: say where the message is to go")
     if len(raw_target) > TOPIC_MAX_LENGTH:  # before the cache, which would keep it
         _refuse_topic(raw_target)
-    target_topic = _target_topic(raw_target, settings.targets, names.cluster)
+    # What was accepted stays so, whatever the list has become.
+    is_held_to_list = H_PARENT not in found or settings.meaning == FIRST_MEANING
+    allowed = settings.targets if is_held_to_list else ()
+    target_topic = _target_topic(raw_target, allowed, names.cluster, settings.meaning)
     timestamp_ms = record.timestamp_ms
     scheduled_for_ms = _requested_ms(found, timestamp_ms, settings)
     schedule = _new_schedule(
@@ -355,7 +409,7 @@ def _schedule(
     most_ms = settings.max_delay_ms
     if H_PARENT in found:
         schedule = _written_back(schedule, record, found, names, keyring)
-        most_ms += WRITTEN_BACK_SLACK_MS
+        most_ms = settings.longest_delay_ms + WRITTEN_BACK_SLACK_MS
     if not _RECURRING.isdisjoint(found):
         is_older = keyring.is_younger_than(record.partition, record.offset)
         schedule = _recurring(schedule, found, timestamp_ms, is_older=is_older)
@@ -522,7 +576,7 @@ def _reschedule(
         reschedule = reschedule._replace(
             parent=origin.parent, root=origin.root, attempt=origin.attempt, serial=origin.serial
         )
-        most_ms += WRITTEN_BACK_SLACK_MS
+        most_ms = settings.longest_delay_ms + WRITTEN_BACK_SLACK_MS
     _require_delay(scheduled_for_ms - record.timestamp_ms, most_ms, reschedule.serial)
     return reschedule
 
@@ -679,11 +733,11 @@ def _expire_at_ms(found: _Found) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _target_topic(raw: bytes, allowed: tuple[str, ...], cluster: str) -> str:
+def _target_topic(raw: bytes, allowed: tuple[str, ...], cluster: str, meaning: int) -> str:
     topic = raw.decode("latin-1")  # never fails; what is not ASCII is not legal
     if not is_legal_topic(topic):
         _refuse_topic(raw)
-    if ClusterNames(cluster).is_forbidden_target(topic):
+    if ClusterNames(cluster).is_forbidden_target(topic, settings_too=meaning > FIRST_MEANING):
         _refuse(
             RejectCode.TARGET_FORBIDDEN,
             f"{topic} is the service's own or internal to Kafka: choose another topic",

@@ -92,4 +92,12 @@ class Carry(NamedTuple):
     serial: Serial
 
 
-Request: TypeAlias = Schedule | Reschedule | Cancel | Carry | Reject
+class SettingsMark(NamedTuple):
+    """From here on the partition is read by other settings (docs/design.md, rule 13); or a copy of such a
+    mark, or one of a change that was given up: then it says nothing.
+    """
+
+    number: int  # of the settings' version
+
+
+Request: TypeAlias = Schedule | Reschedule | Cancel | Carry | SettingsMark | Reject

@@ -1,20 +1,28 @@
 """The settings of a cluster: what a request means depends on them, so no node can have its own.
 
-They are written once, to the settings znode, by `delayline topics create`, and read by every node.
+`delayline topics create` writes the first ones. What they become later is delayline/settings_versions.py's.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
 from delayline.names import MAX_PARTITION, ClusterNames
 from delayline.times import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 FORMAT_VERSION: Final = 2
-FORMAT_VERSION_UNCARRIED: Final = 1
-"""Of a cluster that carries nothing: as versions know it that cannot carry."""
+FIRST_FORMAT_VERSION: Final = 1
+"""Of those whose meaning is the first: 0.1.0 reads them, and no others."""
+
+FIRST_MEANING: Final = 1
+MEANING: Final = 2
+"""The latest reading of the wire format that this code knows; `ClusterSettings.meaning` says which one holds.
+
+1: as 0.1.0 reads it. 2: what waits for long is carried, settings can be changed, and a copy of what the
+service has written back is nothing, where it was a reject.
+"""
 
 KAFKA_MAX_MESSAGE_BYTES = 1_048_588  # the default of `max.message.bytes`
 
@@ -30,7 +38,7 @@ _MAX_DELAY_LIMIT_MS = 1_000 * 366 * DAY_MS
 
 
 class NewerSettings(ValueError):
-    """The settings have a format that only a newer version knows: not damaged, and not to be replaced."""
+    """Only a newer version knows what they say: not damaged, and not to be replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +49,8 @@ class ClusterSettings:
     `max_delay_ms`, counted from a request's own timestamp; `targets`, glob patterns of the topics that may be
     delivered to (empty: every topic); `dedup_window_ms`, how long after its due time an id is still known to
     `delay-if-exists: keep`; `retention_ms`, for how long the buffer keeps a record: what waits for longer is
-    carried (docs/design.md, rule 12). None: for the longest delay, and nothing is carried.
+    carried (docs/design.md, rule 12). None: for the longest delay, and nothing is carried. `meaning`: how the
+    wire format is read.
     """
 
     cluster: str = "delay"
@@ -52,6 +61,9 @@ class ClusterSettings:
     targets: tuple[str, ...] = ()
     dedup_window_ms: int = HOUR_MS
     retention_ms: int | None = None
+    meaning: int = MEANING
+    longest_delay_ms: int = field(default=0, init=False, compare=False, repr=False)
+    """Of this version and those before it; it is not written."""
 
     def __post_init__(self) -> None:
         _require(
@@ -75,19 +87,37 @@ class ClusterSettings:
             self.retention_ms is None or 0 < self.retention_ms <= _MAX_DELAY_LIMIT_MS,
             f"retention_ms is {self.retention_ms}: it must be 1 to {_MAX_DELAY_LIMIT_MS}",
         )
+        _require(
+            FIRST_MEANING <= self.meaning <= MEANING,
+            f"meaning is {self.meaning}: it must be {FIRST_MEANING} to {MEANING}",
+        )
+        _require(
+            self.retention_ms is None or self.meaning > FIRST_MEANING,
+            f"meaning is {FIRST_MEANING}, and retention_ms is given: what is carried has no meaning there",
+        )
         _require(len(self.levels_ms) > 0, "levels_ms is empty: give at least one level")
         _require(
             all(0 <= level <= self.max_delay_ms for level in self.levels_ms),
             f"levels_ms must each be 0 to max_delay_ms, {self.max_delay_ms}",
         )
         _require(all(self.targets), "targets has an empty pattern: take it out, or write * for every topic")
+        object.__setattr__(self, "longest_delay_ms", self.max_delay_ms)
 
     @property
     def format_version(self) -> int:
-        """The one in which they are written: a version that cannot carry refuses those of a cluster that
-        does, as newer ones.
-        """
-        return FORMAT_VERSION_UNCARRIED if self.retention_ms is None else FORMAT_VERSION
+        """The one in which they are written: who does not know their meaning does not know it."""
+        return FIRST_FORMAT_VERSION if self.meaning == FIRST_MEANING else FORMAT_VERSION
+
+    @property
+    def carries(self) -> bool:
+        """Whether what waits for long is written again (docs/design.md, rule 12)."""
+        return self.retention_ms is not None
+
+    def after(self, longest_delay_ms: int) -> ClusterSettings:
+        """The same, where those before have had a longest delay like that."""
+        same = replace(self)
+        object.__setattr__(same, "longest_delay_ms", max(longest_delay_ms, self.max_delay_ms))
+        return same
 
     def lane_of(self, partition: int) -> int:
         """The lane that delivers a partition of the buffer, also one that was added later."""
@@ -99,28 +129,43 @@ class ClusterSettings:
         """
         return list(range(lane, max(there, self.partitions), self.lanes))
 
-    def to_json(self) -> str:
-        """The content of the settings znode."""
+    def as_data(self) -> dict[str, Any]:
+        """What is written of them."""
         written = asdict(self) | {"format_version": self.format_version}
-        if self.retention_ms is None:
-            del written["retention_ms"]
-        return json.dumps(written, sort_keys=True)
+        for name in _NOT_WRITTEN | (_NOT_IN_FIRST if self.meaning == FIRST_MEANING else frozenset()):
+            del written[name]
+        return written
+
+    def to_json(self) -> str:
+        """Settings that were never changed."""
+        return json.dumps(self.as_data(), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ClusterSettings:
         """Read `to_json`'s text; ValueError (one line) if it is not the settings of a cluster, and
         `NewerSettings` if they may be those of a newer version.
         """
-        try:
-            raw = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"cluster settings are no JSON: {error}") from None
-        _require(isinstance(raw, dict), "cluster settings must be a JSON object")
-        _require_known(raw, _version(raw))
-        return cls(**{name: _typed(name, raw[name]) for name in raw if name in _KINDS})
+        return cls.from_data(json_object(text))
+
+    @classmethod
+    def from_data(cls, raw: dict[str, Any]) -> ClusterSettings:
+        """Read `as_data`'s. Raises as `from_json`."""
+        version = format_version_of(raw)
+        if version > FORMAT_VERSION:
+            raise newer(version, FORMAT_VERSION)
+        _require_known(raw, version)
+        meaning = _typed("meaning", raw.get("meaning", FIRST_MEANING))
+        if meaning > MEANING:
+            raise NewerSettings(f"meaning is {meaning}, this version knows up to {MEANING}: upgrade it")
+        fields_ = {name: _typed(name, raw[name]) for name in raw if name in _KINDS}
+        return cls(**fields_ | {"meaning": meaning})
 
 
 _KINDS: dict[str, str] = {field.name: str(field.type) for field in fields(ClusterSettings)}
+_NOT_WRITTEN: Final = frozenset(("longest_delay_ms",))
+_NOT_IN_FIRST: Final = frozenset(("retention_ms", "meaning"))
+SETTINGS: Final = tuple(name for name in _KINDS if name not in _NOT_WRITTEN)
+"""The names of what is set."""
 
 
 def _require(holds: object, otherwise: str) -> None:
@@ -128,23 +173,35 @@ def _require(holds: object, otherwise: str) -> None:
         raise ValueError(otherwise)
 
 
-def _version(raw: dict[str, Any]) -> int:
-    """Before anything else is looked at: a newer format may have other keys."""
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """What the text has; ValueError if it is none."""
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"cluster settings are no JSON: {error}") from None
+    _require(isinstance(raw, dict), "cluster settings must be a JSON object")
+    found: dict[str, Any] = raw
+    return found
+
+
+def format_version_of(raw: dict[str, Any]) -> int:
+    """Before anything else is looked at: a newer format may have other keys. ValueError."""
     _require("format_version" in raw, "cluster settings have no format_version")
     version: int = _of(int, "format_version", raw["format_version"])
-    if version > FORMAT_VERSION:
-        raise NewerSettings(
-            f"format_version is {version}, this version reads up to {FORMAT_VERSION}: upgrade it"
-        )
-    least = FORMAT_VERSION_UNCARRIED
-    _require(version >= least, f"format_version is {version}: it must be {least} to {FORMAT_VERSION}")
+    least = FIRST_FORMAT_VERSION
+    _require(version >= least, f"format_version is {version}: it must be {least} or more")
     return version
 
 
+def newer(version: int, known: int) -> NewerSettings:
+    """What is raised of a format that is not known."""
+    return NewerSettings(f"format_version is {version}, this version reads up to {known}: upgrade it")
+
+
 def _require_known(raw: dict[str, Any], version: int) -> None:
-    known = {*_KINDS, "format_version"}
-    if version == FORMAT_VERSION_UNCARRIED:
-        known.remove("retention_ms")
+    known = {*SETTINGS, "format_version"}
+    if version == FIRST_FORMAT_VERSION:
+        known -= _NOT_IN_FIRST
     unknown, missing = sorted(set(raw) - known), sorted(known - set(raw))
     _require(
         not unknown, f"cluster settings have an unknown key {', '.join(unknown)}: was a newer version used?"
@@ -156,8 +213,10 @@ def _typed(name: str, value: Any) -> Any:
     kind = _KINDS[name]
     if kind == "str":
         return _of(str, name, value)
-    if kind in {"int", "int | None"}:  # None is not written
+    if kind == "int" or (kind == "int | None" and value is not None):
         return _of(int, name, value)
+    if kind == "int | None":
+        return None
     element = int if "int" in kind else str
     _require(isinstance(value, list), f"cluster setting {name} must be a list")
     return tuple(_of(element, name, item) for item in value)

@@ -43,6 +43,10 @@ _SIGNATURE: Final = re.compile(rb"([0-9a-f]{24}):([0-9a-f]{32})")
 _pack: Final = Struct(">q").pack
 
 
+class NewerKeys(ValueError):
+    """The keys have a format that only a newer version knows: not damaged, and not to be replaced."""
+
+
 class BadSignatureError(ValueError):
     """It is not the service's, as far as can be told. `unknown_key`: the id of the key that it names, where
     that is one of this cluster's and not known here: who knew it might find that it is the service's.
@@ -215,13 +219,12 @@ class Keyring:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Keyring:
-        """Reads `to_json`'s text; ValueError (one line, without a secret) if it is none."""
+        """Reads `to_json`'s text; ValueError (one line, without a secret) if it is none, and
+        `NewerKeys` if they are a newer version's.
+        """
         try:
             raw = json.loads(text)
-            if raw["format_version"] != FORMAT_VERSION:
-                raise ValueError(
-                    f"format_version is {raw['format_version']!r}, this version reads {FORMAT_VERSION}"
-                )
+            _expect_known(raw["format_version"])
             ring = cls(
                 _read_secret(raw["root"]),
                 tuple(_read_key(one) for one in raw["keys"]),
@@ -236,6 +239,15 @@ class Keyring:
         if ring.signs not in ring.ids:
             raise ValueError("the key that is to sign is not among them")
         return ring
+
+
+def _expect_known(version: Any) -> None:
+    if version == FORMAT_VERSION:
+        return
+    said = f"format_version is {version!r}, this version reads {FORMAT_VERSION}"
+    if type(version) is int and version > FORMAT_VERSION:
+        raise NewerKeys(f"{said}: upgrade it")
+    raise ValueError(said)
 
 
 NO_KEYS: Final = Keyring()

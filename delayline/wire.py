@@ -33,6 +33,7 @@ from delayline.headers import (
     H_PARENT,
     H_ROOT,
     H_SCHEDULED_FOR,
+    H_SETTINGS,
     H_SIGNATURE,
     H_SOURCE,
     H_TARGET_KEY,
@@ -45,11 +46,22 @@ from delayline.headers import (
     OP_CARRY,
     OP_RESCHEDULE,
     OP_SCHEDULE,
+    OP_SETTINGS,
     PREFIX,
     Header,
 )
-from delayline.parser import ON_REQUESTS, parse, parse_plain, spent_serial
-from delayline.record import BY_KEY, Cancel, Carry, ConsumerRecord, Reject, Request, Reschedule, Schedule
+from delayline.parser import ON_REQUESTS, parse, parse_plain, spent_serial, weighed_mark
+from delayline.record import (
+    BY_KEY,
+    Cancel,
+    Carry,
+    ConsumerRecord,
+    Reject,
+    Request,
+    Reschedule,
+    Schedule,
+    SettingsMark,
+)
 from delayline.recurrence import Recurrence, recurrence_headers
 from delayline.rejects import REJECT_CODES, RejectCode
 from delayline.signing import Keyring, Serial
@@ -77,6 +89,7 @@ __all__ = [
     "H_PARENT",
     "H_ROOT",
     "H_SCHEDULED_FOR",
+    "H_SETTINGS",
     "H_SIGNATURE",
     "H_SOURCE",
     "H_TARGET_KEY",
@@ -90,6 +103,7 @@ __all__ = [
     "OP_CARRY",
     "OP_RESCHEDULE",
     "OP_SCHEDULE",
+    "OP_SETTINGS",
     "PREFIX",
     "REJECT_CODES",
     "Cancel",
@@ -101,6 +115,7 @@ __all__ = [
     "Request",
     "Reschedule",
     "Schedule",
+    "SettingsMark",
     "carry_headers",
     "dead_letter_headers",
     "deferred_headers",
@@ -109,9 +124,11 @@ __all__ = [
     "parse_plain",
     "read_headers",
     "rewrite_headers",
+    "settings_mark_headers",
     "signed_headers",
     "spent_serial",
     "user_headers",
+    "weighed_mark",
 ]
 
 
@@ -215,6 +232,15 @@ def deferred_headers(reschedule: Reschedule) -> list[Header]:
     if reschedule.expire_at_ms is not None:
         headers.append((H_EXPIRE_AT, b"%d" % reschedule.expire_at_ms))
     return headers
+
+
+def settings_mark_headers(number: int, partition: int, keyring: Keyring) -> list[Header]:
+    """Of the mark from which on a version of the settings counts in a partition; it has no key and no
+    value.
+    """
+    headers: list[Header] = [(H_OP, OP_SETTINGS), (H_SETTINGS, b"%d" % number)]
+    signature = keyring.sign_request(partition, None, None, headers)
+    return [*headers, (H_SIGNATURE, signature)]
 
 
 def carry_headers() -> list[Header]:

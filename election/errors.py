@@ -8,7 +8,8 @@
     - ZnodeChanged: somebody else wrote it in between
     - Forbidden: ZooKeeper refuses the credentials, or they may not do this
     - Malformed: the znode holds what this version cannot read
-        - SettingsNewer: what only a newer version can read
+        - Newer: what only a newer version can read
+            - SettingsNewer: the settings
     - SettingsDiffer: the cluster was created with other settings
     - Superseded: a newer leader has written its checkpoint
     - PortTaken: the peer port of the node cannot be listened on
@@ -51,7 +52,11 @@ class Malformed(ElectionError):
     """The znode holds what this version cannot read."""
 
 
-class SettingsNewer(Malformed):
+class Newer(Malformed):
+    """It has the format of a newer version: upgrade this one, and leave the znode as it is."""
+
+
+class SettingsNewer(Newer):
     """The settings have the format of a newer version: upgrade this one, and leave them as they are."""
 
 

@@ -1,14 +1,25 @@
-"""What operators write into ZooKeeper for the nodes to heed (docs/design.md, "Znodes")."""
+"""What operators write into ZooKeeper for the nodes to heed (docs/design.md, "Znodes").
+
+It is JSON. A field that this version does not know is passed over: what must not be passed over belongs to a
+newer format. What says nothing of its `format` is of the first.
+"""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
-from election.errors import Malformed
+from election.errors import Malformed, Newer
 
 Said = TypeVar("Said")
+
+PAUSES_FORMAT: Final = 1
+SWITCHOVER_FORMAT: Final = 1
+GAP_FORMAT: Final = 1
+KAFKA_FORMAT: Final = 1
+HISTORY_FORMAT: Final = 1
+REQUEST_FORMAT: Final = 1
 
 
 class Author(msgspec.Struct, frozen=True):
@@ -67,28 +78,49 @@ def encode(said: PauseState | Switchover | Gap | KafkaIds | HistoryEntry) -> byt
 
 
 def decode_pauses(data: bytes, path: str) -> PauseState:
-    """Reads `encode`'s bytes; Malformed."""
+    """Reads `encode`'s bytes; Malformed, Newer."""
+    expect_known(data, PAUSES_FORMAT, path)
     return _decoded(data, PauseState, f"{path} does not say what is paused")
 
 
 def decode_switchover(data: bytes, path: str) -> Switchover:
-    """Reads `encode`'s bytes; Malformed."""
+    """Reads `encode`'s bytes; Malformed, Newer."""
+    expect_known(data, SWITCHOVER_FORMAT, path)
     return _decoded(data, Switchover, f"{path} is no switchover")
 
 
 def decode_gap(data: bytes, path: str) -> Gap:
-    """Reads `encode`'s bytes; Malformed."""
+    """Reads `encode`'s bytes; Malformed, Newer."""
+    expect_known(data, GAP_FORMAT, path)
     return _decoded(data, Gap, f"{path} is no accepted gap")
 
 
 def decode_kafka(data: bytes, path: str) -> KafkaIds:
-    """Reads `encode`'s bytes; Malformed."""
+    """Reads `encode`'s bytes; Malformed, Newer."""
+    expect_known(data, KAFKA_FORMAT, path)
     return _decoded(data, KafkaIds, f"{path} does not say which Kafka it is")
 
 
 def decode_entry(data: bytes, path: str) -> HistoryEntry:
-    """Reads `encode`'s bytes; Malformed."""
+    """Reads `encode`'s bytes; Malformed, Newer."""
+    expect_known(data, HISTORY_FORMAT, path)
     return _decoded(data, HistoryEntry, f"{path} is no entry of the history")
+
+
+def expect_known(data: bytes, known: int, path: str) -> None:
+    """Raises Newer if what stands in a znode has a format above the one that is known."""
+    try:
+        of = msgspec.json.decode(data, type=_Format).format
+    except msgspec.MsgspecError:
+        return  # whoever decodes it says what it is
+    if of > known:
+        raise Newer(
+            f"{path} is of a newer version: it has format {of}, this version reads {known}: upgrade it"
+        )
+
+
+class _Format(msgspec.Struct, frozen=True):
+    format: int = 1
 
 
 def _decoded(data: bytes, of: type[Said], otherwise: str) -> Said:

@@ -6,17 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
 
 from delayline.settings import ClusterSettings, NewerSettings
-from delayline.signing import Keyring
+from delayline.settings_versions import SettingsVersions, differences
+from delayline.signing import Keyring, NewerKeys
 from election.candidates import Candidate, in_order
 from election.errors import (
     ChrootMissing,
     Malformed,
+    Newer,
     NodeIdTaken,
     RequestWaits,
     SettingsDiffer,
@@ -27,6 +29,7 @@ from election.errors import (
     ZnodeMissing,
 )
 from election.operators import (
+    Author,
     Gap,
     HistoryEntry,
     KafkaIds,
@@ -38,7 +41,7 @@ from election.operators import (
     decode_pauses,
     encode,
 )
-from election.session import Delete, Make, Replace, Session
+from election.session import Delete, Make, Replace, Session, Stat
 from election.znodes import Znodes
 
 Result = TypeVar("Result")
@@ -58,9 +61,9 @@ class Registry:
     # -- settings
 
     def create_settings(self, settings: ClusterSettings) -> bool:
-        """Write the settings, once for ever; False if the very same stand there already.
+        """Write the first settings; False if the very same stand there already.
 
-        SettingsDiffer if others do: they are never replaced, since what is in the buffer was accepted under
+        SettingsDiffer if others do: they are not replaced, since what is in the buffer was accepted under
         them.
         """
         try:
@@ -71,7 +74,11 @@ class Registry:
         return True
 
     def settings(self) -> ClusterSettings:
-        """The cluster's settings.
+        """The cluster's settings as they are now. Raises as `settings_versions`."""
+        return self.settings_versions().settings
+
+    def settings_versions(self) -> SettingsVersions:
+        """The cluster's settings, and what they were.
 
         ZnodeMissing if it was never created; ChrootMissing; Malformed if they cannot be read,
         SettingsNewer if a newer version can.
@@ -90,7 +97,7 @@ class Registry:
             ) from None
         return self._decoded_settings(data)
 
-    def restore_settings(self, settings: ClusterSettings, entry: HistoryEntry) -> bool:
+    def restore_settings(self, settings: SettingsVersions, entry: HistoryEntry) -> bool:
         """Write the settings over what stands there, or where nothing does; False if the very same stand
         there. SettingsNewer if what stands is a newer version's.
         """
@@ -105,7 +112,24 @@ class Registry:
 
         return self._persistently(attempt)
 
-    def _holds(self, data: bytes, settings: ClusterSettings) -> bool:
+    def note_settings(self, settings: SettingsVersions, entry: HistoryEntry) -> bool:
+        """Write the settings where none stand, or those that have become these; False if they do, or later
+        ones, or others. SettingsNewer, Malformed.
+        """
+        path = self._znodes.settings
+
+        def attempt() -> bool:
+            present = self._look(path)
+            if present is not None:
+                there = self._decoded_settings(present[0])
+                if there == settings or not there.leads_to(settings):
+                    return False
+            self._put(path, settings.to_json().encode(), None if present is None else present[1], entry)
+            return True
+
+        return self._persistently(attempt)
+
+    def _holds(self, data: bytes, settings: SettingsVersions) -> bool:
         try:
             return self._decoded_settings(data) == settings
         except SettingsNewer:
@@ -113,9 +137,9 @@ class Registry:
         except Malformed:
             return False
 
-    def _decoded_settings(self, data: bytes) -> ClusterSettings:
+    def _decoded_settings(self, data: bytes) -> SettingsVersions:
         try:
-            return ClusterSettings.from_json(data)
+            return SettingsVersions.from_json(data)
         except NewerSettings as error:
             raise SettingsNewer(f"{self._znodes.settings} is of a newer version: {error}") from error
         except ValueError as error:
@@ -127,7 +151,7 @@ class Registry:
         if different:
             raise SettingsDiffer(
                 f"the settings at {self._znodes.settings} are not those given: {different}; "
-                "they cannot be changed, use another cluster name"
+                "`delayline settings change` changes what can be changed, for the rest use another name"
             )
 
     # -- which Kafka it is
@@ -196,6 +220,8 @@ class Registry:
             return None, None
         try:
             return Keyring.from_json(found[0]), found[1]
+        except NewerKeys as error:
+            raise Newer(f"{self._znodes.keys} is of a newer version: {error}") from error
         except ValueError as error:
             raise Malformed(f"{self._znodes.keys} cannot be read: {error}") from error
 
@@ -382,7 +408,14 @@ class Registry:
         except ZnodeMissing:
             return []
         found = ((f"{root}/{name}", self._look(f"{root}/{name}")) for name in names)
-        return [decode_entry(there[0], path) for path, there in found if there is not None]
+        return [self._entry(there[0], path) for path, there in found if there is not None]
+
+    def _entry(self, data: bytes, path: str) -> HistoryEntry:
+        """What only a newer version can read is an entry all the same."""
+        try:
+            return decode_entry(data, path)
+        except Newer as error:
+            return HistoryEntry(what="unreadable", author=Author("?", str(error), 0))
 
     def _taken_up(self, lane: int) -> int:
         path = self._znodes.checkpoint(lane)
@@ -395,11 +428,14 @@ class Registry:
             raise Malformed(f"{path} holds no checkpoint: {error}") from error
 
     def _look(self, path: str) -> tuple[bytes, int] | None:
+        found = self._look_at(path)
+        return None if found is None else (found[0], found[1].version)
+
+    def _look_at(self, path: str) -> tuple[bytes, Stat] | None:
         try:
-            data, stat = self._session.read(path)
+            return self._session.read(path)
         except ZnodeMissing:
             return None
-        return data, stat.version
 
     def _put(self, path: str, data: bytes, version: int | None, entry: HistoryEntry) -> None:
         """Writes a znode of this version (None: that is not there), and the entry with it."""
@@ -430,20 +466,37 @@ class Registry:
                 return attempt()
         return attempt()
 
+    # -- whose turn it is to make its view anew
+
+    def take_turn(self, lane: int, node: str, is_over: Callable[[str], bool]) -> str | None:
+        """Takes the lane's turn for a node, as long as this session lasts. Whose it is, if it is another
+        one's, and not over by what `is_over` says.
+        """
+        path = self._znodes.rebuild(lane)
+
+        def attempt() -> str | None:
+            make = Make(path, node.encode(), ephemeral=True)
+            found = self._look_at(path)
+            if found is None:
+                self._ensure(path.rpartition("/")[0])
+                self._session.transact(make)
+                return None
+            data, stat = found
+            holder = data.decode(errors="replace")
+            if stat.owner == self._session.state.session_id:
+                return None
+            if not is_over(holder):
+                return holder
+            self._session.transact(Delete(path), make)
+            return None
+
+        return self._persistently(attempt)
+
     # -- the checkpoint's mirror
 
     def mirror(self, lane: int) -> CheckpointMirror:
         """The mirror of a lane's checkpoint."""
         return CheckpointMirror(self._session, self._znodes.checkpoint(lane))
-
-
-def differences(there: ClusterSettings, here: ClusterSettings) -> str:
-    """Each setting in which the two differ; empty if they are the same."""
-    return "; ".join(
-        f"{field.name} is {getattr(there, field.name)!r} there, {getattr(here, field.name)!r} here"
-        for field in fields(ClusterSettings)
-        if getattr(there, field.name) != getattr(here, field.name)
-    )
 
 
 class CheckpointMirror:

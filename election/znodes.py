@@ -18,7 +18,7 @@ class Znodes:
 
     @property
     def settings(self) -> str:
-        """What a request means: written once, when the cluster is created."""
+        """What a request means: a mirror of the settings topic."""
         return f"{self.root}/settings"
 
     @property
@@ -60,6 +60,10 @@ class Znodes:
     def switchover(self, lane: int) -> str:
         """Which leader is to step down, and to whom (`election.operators.Switchover`)."""
         return f"{self.root}/lanes/{lane}/switchover"
+
+    def rebuild(self, lane: int) -> str:
+        """Which node of the lane makes its view anew, since its store is of another format; ephemeral."""
+        return f"{self.root}/lanes/{lane}/rebuild"
 
     def gap(self, lane: int) -> str:
         """What an operator has given up of the lane's log (`election.operators.Gap`)."""

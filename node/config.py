@@ -1,8 +1,7 @@
 """What one process is told about itself: its name, lane and folder, how it reaches Kafka and ZooKeeper.
 
 What a request *means* (level table, longest delay, allowed targets, partitions, lanes) is not here: it
-belongs to the cluster, is written once to the settings znode, and no node can have an opinion of its own
-about it.
+belongs to the cluster, stands in its settings, and no node can have an opinion of its own about it.
 
 The classes only hold and validate values; `ops.config.load` reads them from file, environment and flags.
 """
@@ -248,6 +247,11 @@ class NodeConfig(ConnectionConfig):
     selection_max_messages: int = Field(default=5000, ge=1, description="most messages in one transaction")
     selection_max_bytes: int = Field(
         default=8 * 1024 * 1024, ge=1, description="most bytes in one transaction (one message always fits)"
+    )
+    snapshot_bytes_per_s: int = Field(
+        default=64 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="how fast a new node of the lane may copy this one's view, in bytes per second",
     )
     max_parks: int = Field(
         default=30,

@@ -15,6 +15,7 @@ from node.core.ports import Unanswered
 from node.current_refusal import CurrentRefusal
 from node.ground import Ground, Survey
 from node.kafka.checkpoints import CheckpointReader
+from node.kafka.known_settings import KnownSettings
 from node.kafka.topics import TopicIdentity, TopicMissing
 from node.refusal import Refusing
 from node.zookeeper.keyring import NodeKeyring
@@ -35,6 +36,7 @@ class Inspection:
         registry: Registry,
         current_refusal: CurrentRefusal,
         keys: NodeKeyring,
+        settings: KnownSettings,
         view: View,
         checkpoint_reader: CheckpointReader,
     ) -> None:
@@ -43,6 +45,7 @@ class Inspection:
         self._registry = registry
         self._current_refusal = current_refusal
         self._keys = keys
+        self._settings = settings
         self._view = view
         self._checkpoint_reader = checkpoint_reader
         self._looked_s = time.monotonic()
@@ -63,7 +66,7 @@ class Inspection:
         except Malformed as error:
             self._current_refusal.refuse(self._survey.unreadable(error))
         except ZnodeMissing:
-            self._say_missing()
+            self._put_back()
         except (Unanswered, ElectionError):
             return
         else:
@@ -72,10 +75,12 @@ class Inspection:
 
     def _compare(self) -> None:
         before = self._ground
-        buffer, settings = self._survey.described_buffer(), self._registry.settings()
-        self._keys.renew()
+        buffer, settings = self._survey.described_buffer(), self._registry.settings_versions()
+        ring, known = self._keys.renew(), self._settings.versions
         self._keep_tied(buffer)
-        if self._survey.expect_same(before, buffer, settings):
+        if settings != known and settings.leads_to(known):
+            self._survey.put_back(settings, ring)
+        if self._survey.expect_same(before, buffer, known, settings):
             self._current_refusal.halt.set()  # begins anew, with the partitions that were added
 
     def _keep_tied(self, buffer: TopicIdentity) -> None:
@@ -86,12 +91,18 @@ class Inspection:
         if self._survey.tied(kafka) is None and has_led and buffer == self._ground.buffer:
             self._registry.tie(KafkaIds(kafka, buffer.id))
 
-    def _say_missing(self) -> None:
-        """That ZooKeeper has lost the settings. It goes on: it knows them."""
+    def _put_back(self) -> None:
+        """ZooKeeper has lost the settings. It goes on: it knows them."""
         if not self._said_missing:
-            why = self._survey.settings_missing(self._ground.settings)
+            why = self._survey.settings_missing(self._settings.versions)
             log.error("settings-missing", detail=why.detail, way_out=why.way_out)
         self._said_missing = True
+        try:
+            self._survey.put_back(self._settings.versions, self._keys.ring)
+        except Refusing as refusing:
+            self._current_refusal.refuse(refusing.refusal)
+        except (Unanswered, ElectionError):
+            return
 
     def _lacks_partitions(self) -> bool:
         """Whether a leader has heard of some that this node has not: without them it does not lead."""

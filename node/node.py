@@ -11,17 +11,20 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 import structlog
 
+from delayline.names import ClusterNames
+from delayline.settings import NewerSettings
+from delayline.settings_versions import SettingsVersions
 from election.errors import Unavailable
 from election.peer import Peers
 from election.registry import Registry
 from election.session import Session
 from election.znodes import Znodes
 from node import refusal
+from node.beginning import Beginning
 from node.config import NodeConfig
 from node.core.steps import Step
 from node.current_refusal import LOOK_AGAIN_S, CurrentRefusal, of_store
@@ -30,20 +33,24 @@ from node.health.systemd import ServiceManager
 from node.health.vitals import Vitals
 from node.http.app import application
 from node.http.server import HttpServer
+from node.http.snapshots import giving_snapshots
 from node.http.watch import watched
 from node.kafka.applier import LogTooShort, NotRebuildable, PlaceLost
+from node.kafka.known_settings import KnownSettings, SettingsContradict
 from node.kafka.reader import OffsetsGone
 from node.membership import Membership
+from node.own_stores import OwnStores
 from node.parts import Coordination, Makings, Parts
 from node.refusal import Refusing
 from node.report import Progress, Report
 from node.status import CAUGHT_UP, NodeState, NodeStatus
 from node.worker import Roster
 from node.zookeeper.keyring import NodeKeyring, SharedKeys
-from store.checkpoint import UnreadableCheckpoint
+from node.zookeeper.rebuild_turn import RebuildTurn
+from store.checkpoint import NewerCheckpoint, UnreadableCheckpoint
 from store.identity import refresh
 from store.kv import Stalled, StoreError
-from store.rocks import RocksStore, remove
+from store.rocks import RocksStore
 from store.rows import NewerCarry
 
 log = structlog.get_logger("delayline.node")
@@ -70,7 +77,7 @@ class Node:
         self._config = config
         self._hook = hook
         self._failed = False
-        self._begins_empty = False  # the next round: without what its store has
+        self._stores = OwnStores(config.data_dir)
         self._http = HttpServer(config.http_host, config.http_port)
         self._peers: Peers | None = self._listen()
         self._session = Session(config.kazoo_options(), timeout_s=config.session_timeout_s)
@@ -81,6 +88,8 @@ class Node:
         self._progress = Progress(self._halt)
         self._stopping = self._progress.stopping
         self._survey = Survey(config, self._registry, self._current_refusal)
+        self._turn = RebuildTurn(self._registry, config.lane, config.node_id)
+        self._beginning = Beginning(config, self._registry, self._halt.is_set)
         self._report = Report(
             config,
             self._progress,
@@ -89,6 +98,7 @@ class Node:
             self._roster,
             self._session,
             self._http,
+            self._beginning,
         )
         self._membership = Membership(self._registry, self._report, self._current_refusal)
         self._thread = threading.Thread(target=self._run, name="node", daemon=True)
@@ -131,7 +141,8 @@ class Node:
         """Starts the node's threads; it becomes a candidate once it has caught up."""
         self._session.start()
         self._roster.expect(self._session.thread)
-        self._http.start(watched(application(self._report.messages), self._report.vitals))
+        app = watched(application(self._report.messages), self._report.vitals)
+        self._http.start(giving_snapshots(app, self._report.giving))
         self._membership.start(self._roster)
         self._roster.start(self._thread)
 
@@ -161,6 +172,8 @@ class Node:
             return True
         if isinstance(error, OffsetsGone):
             why = self._survey.offsets_gone(error)
+        elif isinstance(error, SettingsContradict | NewerSettings):
+            why = self._survey.settings_unusable(error)
         elif isinstance(error, NewerCarry):
             why = refusal.carry_newer(str(error))
         elif (of_it := of_store(error, self._config.data_dir)) is not None:
@@ -197,34 +210,52 @@ class Node:
         if ground is None:
             return
         self._peers = self._peers or progress.waiting.ask(self._listen)
-        parts = None if self._peers is None else self._open(ground, self._peers)
+        if self._peers is None or not self._has_turn(ground):
+            return
+        parts = self._open(ground, self._peers)
         if parts is None:
             return
         progress.parts = parts
         self._current_refusal.parts_made(before)
         parts.start()
-        if self._catch_up(parts):
+        if self._catch_up(parts, ground):
             self._membership.publish()  # whoever finds a candidate finds what it says of itself
             progress.candidate = not self._halt.is_set() and parts.contender.stand()
             log.info("node-caught-up", node=self._config.node_id, candidate=progress.candidate)
+            if progress.candidate:
+                self._stores.remove_left()
         self._halt.wait()
 
     def _listen(self) -> Peers:
         return Peers(self._config.node_id, self._config.peer_host, self._config.peer_port)
 
+    def _has_turn(self, ground: Ground) -> bool:
+        """Waits for this node's turn to make its view anew, where another version has left a store. False if
+        the round ends before. Raises `Refusing`, and `StoreError`.
+        """
+        left = self._stores.left()
+        for folder in left:
+            self._survey.expect_own(folder, ground)
+        if not left:
+            return True
+        if self._progress.waiting.ask(self._turn.take) is None:
+            return False
+        log.info("store-of-other-format", left=list(map(str, left)), here=str(self._stores.folder))
+        return True
+
     def _open(self, ground: Ground, peers: Peers) -> Parts | None:
         """The parts; None if the round ends before."""
         config = self._config
         coordination = Coordination(self._session, self._registry, peers)
-        store = self._open_store(config.data_dir / "store")
+        store = self._open_store(ground)
         parts: Parts | None = None
         try:
-            self._survey.claim(store, ground)
+            ground = self._survey.claim(store, ground)
             if self._current_refusal.disk_was_full:
                 refresh(store)  # it takes a file again, or it is too soon
             keys = self._agreed_keys(store)
             if keys is not None:
-                makings = Makings(config, ground, keys, store)
+                makings = Makings(config, ground, keys, self._known_settings(store, ground, keys), store)
                 parts = Parts(
                     makings,
                     coordination,
@@ -235,6 +266,10 @@ class Node:
                     self._hook,
                 )
             return parts
+        except NewerCheckpoint as error:
+            raise Refusing(
+                refusal.newer_format(f"the checkpoint in {self._stores.folder}: {error}")
+            ) from error
         except UnreadableCheckpoint as error:
             raise Refusing(refusal.other_data(f"its checkpoint: {error}", config.data_dir)) from error
         finally:
@@ -242,11 +277,18 @@ class Node:
                 with suppress(StoreError):
                     store.close()
 
-    def _open_store(self, folder: Path) -> RocksStore:
-        if self._begins_empty:
-            remove(folder)
-            self._begins_empty = False
-        return RocksStore(folder)
+    def _known_settings(self, store: RocksStore, ground: Ground, keys: NodeKeyring) -> KnownSettings:
+        client, names = self._config.client_config(), ClusterNames(self._config.cluster)
+
+        def keep(versions: SettingsVersions) -> None:
+            self._survey.keep(store, versions, self._stopping)
+
+        return KnownSettings(client, names, ground.settings, keys, keep)
+
+    def _open_store(self, ground: Ground) -> RocksStore:
+        self._stores.clear()
+        self._beginning.begin(self._stores.folder, ground)
+        return self._stores.open()
 
     def _agreed_keys(self, store: RocksStore) -> NodeKeyring | None:
         config = self._config
@@ -254,13 +296,13 @@ class Node:
         keys = NodeKeyring(store, shared, self._stopping)
         return None if self._progress.waiting.ask(keys.renew) is None else keys
 
-    def _catch_up(self, parts: Parts) -> bool:
+    def _catch_up(self, parts: Parts, ground: Ground) -> bool:
         """Reads the checkpoint topic and the log to their ends, as they are now. False if the round ends
         before.
         """
         while not (parts.checkpoint_reader.started() or self._halt.is_set()):
             self._halt.wait(POLL_S)
-        self._open_apply(parts)
+        self._open_apply(parts, ground)
         if self._halt.is_set():
             return False
         parts.start_apply()
@@ -271,9 +313,10 @@ class Node:
             self._halt.wait(POLL_S)
         return False
 
-    def _open_apply(self, parts: Parts) -> None:
+    def _open_apply(self, parts: Parts, ground: Ground) -> None:
         """Refuses, and tries again, while retention has taken what the view has not read: until an operator
-        gives that up, or it is of no account any more. Ends the round where an empty view would lack nothing.
+        gives that up, it is of no account any more, or a peer gives its view. Ends the round then, and where
+        an empty view would lack nothing.
         """
         while not self._halt.is_set():
             try:
@@ -282,18 +325,23 @@ class Node:
                 return
             except PlaceLost as error:
                 log.warning("place-lost", detail=str(error), consequence="the node begins anew, with no view")
-                self._begins_empty = True
+                self._stores.begin_empty()
                 self._halt.set()
                 return
             except OffsetsGone as error:
                 why = self._survey.offsets_gone(error)
             except NotRebuildable as error:
                 why = refusal.retention_gap_of_all(str(error))
+            except (SettingsContradict, NewerSettings) as error:
+                raise Refusing(self._survey.settings_unusable(error)) from error
             except LogTooShort as error:
                 raise Refusing(self._survey.buffer_recreated(str(error))) from error
             if why.code != refusal.RETENTION_GAP:
                 raise Refusing(why)
             self._current_refusal.lack(why)
+            if self._beginning.fetch_again(ground, parts.view.checkpoint):
+                self._stores.begin_empty()
+                self._halt.set()
             self._halt.wait(LOOK_AGAIN_S)
 
     def _wait_for_round(self) -> None:

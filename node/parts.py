@@ -25,12 +25,14 @@ from node.ground import Ground, Survey
 from node.health.soundings import Soundings
 from node.housekeeping import Housekeeping
 from node.http.messages import Messages, Reader, Speaker
+from node.http.snapshots import Giving
 from node.inspection import Inspection
 from node.kafka.applier import Applier
 from node.kafka.broker_links import BrokerLinks
 from node.kafka.checkpoints import CheckpointReader, KafkaLog
 from node.kafka.duplicates import read_duplicates
 from node.kafka.history import Past
+from node.kafka.known_settings import KnownSettings
 from node.kafka.log_age import KafkaLogAge
 from node.kafka.outbox import KafkaOutbox
 from node.kafka.target_answers import TargetAnswers
@@ -39,6 +41,8 @@ from node.kafka.target_watch import TargetWatch
 from node.kafka.targets import KafkaTargets
 from node.lane import LaneWorker, SystemClock
 from node.refusal import Refusal
+from node.snapshot.giver import GIVEN, About, Giver
+from node.snapshot.secrets import Gate, Secrets
 from node.switchover import Switchovers
 from node.worker import Bell, Roster, Worker
 from node.zookeeper.keyring import NodeKeyring
@@ -67,6 +71,7 @@ class Makings(NamedTuple):
     config: NodeConfig
     ground: Ground
     keys: NodeKeyring
+    settings: KnownSettings
     store: RocksStore
 
 
@@ -88,6 +93,7 @@ class Parts:
         self.started = False  # all that runs from the beginning
         self._roster = roster
         self.keys = makings.keys
+        self.settings = makings.settings
         self.view = _view(makings)
         self.checkpoint_reader, self.kafka_log, self.applier = _reading(
             makings, self.view, bell, current_refusal.halt.is_set
@@ -116,6 +122,7 @@ class Parts:
             self.kafka_log, self.view.reached, makings.store.figures, makings.config.data_dir
         )
         self.messages = _messages(makings, self.view, self.kafka_log, speaker)
+        self.giving = _giving(makings, self.view)
 
     def _operator_watch(self, config: NodeConfig, coordination: Coordination, bell: Bell) -> OperatorWatch:
         session, registry, _ = coordination
@@ -126,7 +133,14 @@ class Parts:
         self, ground: Ground, survey: Survey, registry: Registry, current_refusal: CurrentRefusal
     ) -> Housekeeping:
         inspection = Inspection(
-            ground, survey, registry, current_refusal, self.keys, self.view, self.checkpoint_reader
+            ground,
+            survey,
+            registry,
+            current_refusal,
+            self.keys,
+            self.settings,
+            self.view,
+            self.checkpoint_reader,
         )
         return Housekeeping(self.view, self.kafka_log, inspection)
 
@@ -150,6 +164,7 @@ class Parts:
         self.candidacy.start()
         self._roster.expect(*self.candidacy.threads)
         others: list[Worker] = [self.lane, self.housekeeping, self._lookup, self._watch, self.soundings]
+        others.append(self.giving.giver)
         if self.log_age.carries:
             others.append(self.log_age)
         for worker in others:
@@ -188,6 +203,7 @@ class Parts:
         workers: tuple[Worker, ...] = (
             *(self.operator, self._mirror, self.applier, self.housekeeping),
             *(self.checkpoint_reader, self._lookup, self._watch, self.soundings, self.log_age),
+            self.giving.giver,
         )
         self.messages.close()
         for worker in workers:
@@ -207,7 +223,7 @@ class Parts:
 
 
 def _delivery_config(makings: Makings, age: LogAge) -> Config:
-    config, settings = makings.config, makings.ground.settings
+    config, settings = makings.config, makings.ground.settings.settings
     listed = most_listed(len(settings.partitions_of(config.lane)))
     return Config(
         node=config.node_id,
@@ -222,10 +238,9 @@ def _delivery_config(makings: Makings, age: LogAge) -> Config:
 
 
 def _view(makings: Makings) -> View:
-    config, settings = makings.config, makings.ground.settings
-    partitions = settings.partitions_of(config.lane, makings.ground.buffer.partitions)
-    replay_window_ms, carries = _replay_window_ms(config), settings.retention_ms is not None
-    return View(makings.store, partitions, replay_window_ms, settings.dedup_window_ms, carries=carries)
+    config, ground = makings.config, makings.ground
+    partitions = ground.settings.settings.partitions_of(config.lane, ground.buffer.partitions)
+    return View(makings.store, partitions, _replay_window_ms(config), makings.settings)
 
 
 def _replay_window_ms(config: NodeConfig) -> int:
@@ -236,20 +251,19 @@ def _reading(
     makings: Makings, view: View, bell: Bell, is_to_end: Callable[[], bool]
 ) -> tuple[CheckpointReader, KafkaLog, Applier]:
     """What reads Kafka's topics."""
-    config, ground, keys, _ = makings
+    config, _, keys, settings, _ = makings
     names, client = ClusterNames(config.cluster), config.client_config()
     checkpoint_reader = CheckpointReader(client, names, config.lane, keys, bell.ring)
     kafka_log = KafkaLog(client, names, config.lane, sorted(view.reached().read), checkpoint_reader)
     duplicates = partial(read_duplicates, client, names, config.lane, kafka_log, is_to_end)
-    applier = Applier(client, names, ground.settings, keys, view, bell.ring, duplicates)
+    applier = Applier(client, names, settings, keys, view, bell.ring, duplicates)
     return checkpoint_reader, kafka_log, applier
 
 
 def _log_age(makings: Makings, view: View, kafka_log: KafkaLog) -> KafkaLogAge:
-    settings = makings.ground.settings
-    window_ms = max(_replay_window_ms(makings.config), settings.dedup_window_ms)
     partitions = sorted(view.reached().read)
-    return KafkaLogAge(kafka_log, settings.retention_ms, window_ms, partitions, lambda: view.checkpoint)
+    replay_window_ms = _replay_window_ms(makings.config)
+    return KafkaLogAge(kafka_log, makings.settings, replay_window_ms, partitions, lambda: view.checkpoint)
 
 
 def _targets(makings: Makings) -> tuple[KafkaTargets, TargetLookup, TargetWatch]:
@@ -293,8 +307,23 @@ def _outbox(makings: Makings, targets: KafkaTargets, election: ZooKeeperElection
 
 
 def _messages(makings: Makings, view: View, kafka_log: KafkaLog, speaker: Speaker) -> Messages:
-    config, settings = makings.config, makings.ground.settings
+    config, settings = makings.config, makings.settings
     names, client = ClusterNames(config.cluster), config.client_config()
     past = Past(client, names, config.lane, settings, makings.keys, kafka_log, config.transaction_timeout_ms)
     reader = Reader(Lookup(view), past, kafka_log)
-    return Messages(names, settings, config.lane, _replay_window_ms(config), reader, speaker)
+    return Messages(
+        names, settings.versions.settings, config.lane, _replay_window_ms(config), reader, speaker
+    )
+
+
+def _giving(makings: Makings, view: View) -> Giving:
+    config, ground = makings.config, makings.ground
+    secrets = Secrets(makings.keys.ring.root)
+
+    def about() -> About:
+        now = ground._replace(settings=makings.settings.versions)
+        return About(config.node_id, now.identity(config.cluster, config.lane), _replay_window_ms(config))
+
+    folder, pace = config.data_dir / GIVEN, config.snapshot_bytes_per_s
+    giver = Giver(makings.store, folder, about, secrets, lambda: view.reached().applied, pace)
+    return Giving(giver, Gate(secrets, config.node_id))

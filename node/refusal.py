@@ -10,8 +10,10 @@ import msgspec
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsVersions
 from delayline.times import render_duration
 from election.znodes import Znodes
+from store.checkpoint import NewerCheckpoint, UnreadableCheckpoint
 
 
 class RefusalCode(StrEnum):
@@ -32,7 +34,10 @@ class RefusalCode(StrEnum):
     OTHER_DATA = "other-data"
     SETTINGS_UNREADABLE = "settings-unreadable"
     SETTINGS_NEWER = "settings-newer"
+    SETTINGS_BEHIND = "settings-behind"
+    SETTINGS_CONTRADICT = "settings-contradict"
     CARRY_NEWER = "carry-newer"
+    NEWER_FORMAT = "newer-format"
     OTHER_KAFKA = "other-kafka"
     KEYS_MISSING = "keys-missing"
     KEYS_REPLACED = "keys-replaced"
@@ -160,11 +165,13 @@ def checkpoint_topic_missing(detail: str) -> Refusal:
     )
 
 
-def checkpoint_unreadable(where: str, detail: str) -> Refusal:
+def checkpoint_unreadable(where: str, error: UnreadableCheckpoint) -> Refusal:
     """Whoever went on from an older one would deliver again what this one covers."""
+    if isinstance(error, NewerCheckpoint):
+        return newer_format(f"{where}: {error}")
     return Refusal(
         RefusalCode.CHECKPOINT_UNREADABLE,
-        f"{where} holds no checkpoint that this version can read: {detail}",
+        f"{where} holds no checkpoint that this version can read: {error}",
         "Run this node in the version that wrote it. If another program did, delete that topic or znode and "
         "run `delayline topics create`: delivery then goes on from the last checkpoint known, and what was "
         "delivered after it is delivered again.",
@@ -196,7 +203,8 @@ def retention_gap(detail: str, data_dir: object) -> Refusal:
     return Refusal(
         RefusalCode.RETENTION_GAP,
         detail,
-        f"If another node leads: {REBUILD.format(data_dir=data_dir)} If none does, `delayline cluster "
+        "If another node leads, this one takes its view and goes on by itself. If it does not (its log has "
+        f"`snapshot-passed-over`): {REBUILD.format(data_dir=data_dir)} If none leads, `delayline cluster "
         "accept-gap` says what is lost if this one goes on.",
     )
 
@@ -207,8 +215,9 @@ def retention_gap_of_all(detail: str) -> Refusal:
         RefusalCode.RETENTION_GAP,
         detail,
         "Start a node that still has its data folder, or has it from a snapshot of its disk: it has read "
-        "what is gone. If there is none, what the log has lost is lost: `delayline cluster accept-gap` says "
-        "how much, and goes on without it. `delayline topics check` says whether the retention is too short.",
+        "what is gone, and this one takes its view. If there is none, what the log has lost is lost: "
+        "`delayline cluster accept-gap` says how much, and goes on without it. `delayline topics check` says "
+        "whether the retention is too short.",
     )
 
 
@@ -232,13 +241,19 @@ def transactional_ids_forbidden(ids: tuple[str, ...]) -> Refusal:
     )
 
 
-def restore_command(settings: ClusterSettings) -> str:
-    """What an operator types to have these settings in ZooKeeper again; nothing is left to a default."""
+def restore_command(versions: SettingsVersions) -> str:
+    """What an operator types to have these settings in ZooKeeper again; nothing is left to a default. Those
+    that were changed no options can say: their topic has them, and the nodes.
+    """
+    settings = versions.settings
     words = ["delayline", "topics", "create", "--restore", "--cluster", settings.cluster]
+    if versions.latest.number > 1:
+        return shlex.join(words)
     words += ["--partitions", str(settings.partitions), "--lanes", str(settings.lanes)]
     kept = "max-delay" if settings.retention_ms is None else render_duration(settings.retention_ms)
     words += ["--retention", kept, "--max-delay", render_duration(settings.max_delay_ms)]
     words += ["--dedup-window", render_duration(settings.dedup_window_ms)]
+    words += ["--meaning", str(settings.meaning)]
     for level_ms in settings.levels_ms:
         words += ["--level", render_duration(level_ms)]
     for target in settings.targets:
@@ -246,7 +261,7 @@ def restore_command(settings: ClusterSettings) -> str:
     return shlex.join(words)
 
 
-def settings_changed(detail: str, own: ClusterSettings, data_dir: object) -> Refusal:
+def settings_changed(detail: str, own: SettingsVersions, data_dir: object) -> Refusal:
     """A view made by others would mean other rows: what is pending would be gone, or a dead letter."""
     return Refusal(
         RefusalCode.SETTINGS_CHANGED,
@@ -257,7 +272,7 @@ def settings_changed(detail: str, own: ClusterSettings, data_dir: object) -> Ref
     )
 
 
-def settings_missing(znode: str, zookeeper: str, own: ClusterSettings) -> Refusal:
+def settings_missing(znode: str, zookeeper: str, own: SettingsVersions) -> Refusal:
     """ZooKeeper has lost them, and the store knows what they were."""
     return Refusal(
         RefusalCode.SETTINGS_MISSING,
@@ -267,7 +282,7 @@ def settings_missing(znode: str, zookeeper: str, own: ClusterSettings) -> Refusa
     )
 
 
-def settings_unreadable(detail: str, own: ClusterSettings | None) -> Refusal:
+def settings_unreadable(detail: str, own: SettingsVersions | None) -> Refusal:
     """What a request means depends on the settings."""
     return Refusal(
         RefusalCode.SETTINGS_UNREADABLE,
@@ -287,6 +302,36 @@ def settings_newer(detail: str) -> Refusal:
         RefusalCode.SETTINGS_NEWER,
         detail,
         "Upgrade this node to the version that wrote them, and leave the znode as it is.",
+    )
+
+
+def settings_behind(detail: str, topic: str) -> Refusal:
+    """What stands behind a mark is read by settings that this node does not know yet."""
+    return Refusal(
+        RefusalCode.SETTINGS_BEHIND,
+        detail,
+        f"See that the brokers answer, and that the nodes' user may Read and Describe {topic}; if the topic "
+        "was deleted, run `delayline topics create`, which writes it anew. It ends by itself.",
+    )
+
+
+def settings_contradict(topic: str, detail: str, data_dir: object) -> Refusal:
+    """One of the two is another cluster's, or was made by hand."""
+    return Refusal(
+        RefusalCode.SETTINGS_CONTRADICT,
+        f"the settings in {topic} are not those that this node has: {detail}",
+        "If ZooKeeper's were written by hand, run `delayline topics create --restore`, which takes those of "
+        "the topic, and start the node again. If this view was made with wrong ones: "
+        f"{REBUILD.format(data_dir=data_dir)}",
+    )
+
+
+def newer_format(detail: str) -> Refusal:
+    """Of a checkpoint, of the keys, of what operators have written: nothing of it is guessed."""
+    return Refusal(
+        RefusalCode.NEWER_FORMAT,
+        detail,
+        "Upgrade this node to the version that wrote it, and leave it as it is.",
     )
 
 

@@ -9,7 +9,10 @@ import uuid
 from importlib.metadata import version
 from typing import Any, Final
 
+from delayline.settings import MEANING
+from delayline.settings_versions import SettingsVersions
 from election.session import Session
+from node.beginning import Beginning
 from node.config import NodeConfig
 from node.core.ports import Pauses
 from node.current_refusal import CurrentRefusal, disk_of
@@ -17,13 +20,15 @@ from node.ground import Survey
 from node.health.vitals import Nameplate, Vitals
 from node.http.messages import Messages
 from node.http.server import HttpServer
+from node.http.snapshots import Giving
 from node.parts import Parts
 from node.refusal import Refusal
-from node.status import NodeState, NodeStatus
+from node.status import CAUGHT_UP, NodeState, NodeStatus
 from node.waiting import Waiting
 from node.worker import Roster
 
 VERSION: Final = version("delayline")
+MOST_SETTINGS_BYTES: Final = 16 << 10
 MOST_NEAR: Final = 8  # partitions; the znode of a status is small
 
 
@@ -50,6 +55,7 @@ class Report:
         roster: Roster,
         session: Session,
         http: HttpServer,
+        beginning: Beginning,
     ) -> None:
         self.run_id = uuid.uuid4().hex
         self._started_ms = time.time_ns() // 1_000_000
@@ -60,6 +66,7 @@ class Report:
         self._roster = roster
         self._session = session
         self._http = http
+        self._beginning = beginning
 
     @property
     def node(self) -> str:
@@ -133,12 +140,15 @@ class Report:
             session_timeout_s=config.session_timeout_s,
             max_clock_skew_ms=config.max_clock_skew_ms,
             open=parts is not None and parts.started,
-            settings="" if made_with is None else made_with.to_json(),
+            settings=_in_short(made_with),
+            settings_version=0 if made_with is None else made_with.latest.number,
+            meaning=MEANING,
             rejected_checkpoints=0 if parts is None else sum(parts.checkpoint_reader.rejected.values()),
             keys=[] if parts is None else sorted(parts.keys.ring.ids),
             blocked=[] if parts is None else list(parts.soundings.blocked or ()),
             near=[] if parts is None else (parts.log_age.near() or [])[:MOST_NEAR],
             ahead={} if parts is None else parts.view.ahead_of(now_ms + config.max_clock_skew_ms),
+            snapshot=self._beginning.taken,
         )
 
     def vitals(self) -> Vitals:
@@ -148,10 +158,12 @@ class Report:
             nameplate=Nameplate(config.cluster, config.node_id, config.lane, VERSION),
             state=self._state(why),
             refusal=why,
-            waits_for=self._progress.waiting.cause,
+            waits_for=self._progress.waiting.cause or self._beginning.progress,
             dead=self._roster.dead(),
             zookeeper=self._session.state.connected,
             pauses=Pauses() if parts is None else parts.operator.pauses(),
+            snapshot=self._beginning.taken,
+            passed_over=self._beginning.passed_over,
         )
         return vitals if parts is None else vitals._replace(**_of_parts(parts))
 
@@ -159,6 +171,17 @@ class Report:
         """What answers questions of messages, once the store is open."""
         parts = self._progress.parts
         return None if parts is None else parts.messages
+
+    def giving(self) -> Giving | None:
+        """What hands out snapshots, while the node has caught up."""
+        parts = self._progress.parts
+        return None if parts is None or self.state not in CAUGHT_UP else parts.giving
+
+
+def _in_short(settings: SettingsVersions | None) -> str:
+    """It is written every second."""
+    text = "" if settings is None else settings.to_json()
+    return text if len(text) <= MOST_SETTINGS_BYTES else ""
 
 
 def _of_parts(parts: Parts) -> dict[str, Any]:
@@ -183,4 +206,5 @@ def _of_parts(parts: Parts) -> dict[str, Any]:
         "targets": parts.targets.counts,
         "meter": parts.lane.meter,
         "rejected_checkpoints": parts.checkpoint_reader.rejected,
+        "given": parts.giving.giver.counts,
     }

@@ -54,6 +54,15 @@ class NearPartition(msgspec.Struct, frozen=True):
     old: int
 
 
+class TakenSnapshot(msgspec.Struct, frozen=True):
+    """The view of a peer with which a process of a node has begun: whose, how large, and how long it took."""
+
+    giver: str
+    bytes: int
+    seconds: float
+    at_ms: int
+
+
 class UnreadableStatus(Exception):
     """It is not JSON, or that of another version."""
 
@@ -86,12 +95,15 @@ class NodeStatus(msgspec.Struct, frozen=True):
     session_timeout_s: float = 0.0  # as it asks ZooKeeper for
     max_clock_skew_ms: int = 0
     open: bool = True  # its store, and so whatever asks what operators want; who does not say may be
-    settings: str = ""  # what its view was made with (JSON)
+    settings: str = ""  # what its view was made with (JSON); empty, too, if that is long
+    settings_version: int = 0  # how often they were changed, and one
+    meaning: int = 1  # up to which one of the wire format its version knows
     rejected_checkpoints: int = 0  # records of the checkpoint topic that it has passed over
     keys: list[str] = []  # the ids of those that it knows
     blocked: list[BlockedPartition] = []  # of its lane's partitions, those that open transactions block
     near: list[NearPartition] = []  # of its lane's partitions, those where retention is
     ahead: dict[int, int] = {}  # of those whose newest timestamp is ahead of the clock: that timestamp
+    snapshot: TakenSnapshot | None = None  # that it has begun with, if this process has
 
     @classmethod
     def decode(cls, data: bytes) -> Self:

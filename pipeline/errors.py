@@ -13,6 +13,10 @@ class WrongInput(PipelineError):
     """A setting or a file is not what it has to be."""
 
 
+class NewerRecord(PipelineError):
+    """A newer version has written what is to be read."""
+
+
 class MissingInKafka(PipelineError):
     """What is asked about does not exist."""
 

@@ -14,6 +14,9 @@ from typing import Final
 import msgspec
 
 from delayline.names import MAX_OFFSET
+from delayline.rejects import RejectCode
+from delayline.settings import FIRST_MEANING
+from delayline.settings_versions import SettingsVersions
 from delayline.times import MINUTE_MS
 from store import due_index, expiry, kept, keys
 from store.arrivals import Arrival, Kind
@@ -21,6 +24,7 @@ from store.begun import Begun
 from store.checkpoint import Vector
 from store.due_index import DueEntry
 from store.frontiers import Frontiers
+from store.holds import NO_TAG
 from store.keys import NO_KEY, RecordId, RowKey
 from store.kv import Damaged, KeyValue
 from store.prefetch import Prefetched
@@ -29,6 +33,7 @@ from store.rows import (
     ParkMark,
     PendingAnswer,
     QueueEntry,
+    RejectRow,
     ScheduledRow,
     decode_carry,
     decode_index,
@@ -50,6 +55,8 @@ _KEEP: Final = Kind.KEEP
 _RESCHEDULE: Final = Kind.RESCHEDULE
 _SPENT: Final = Kind.SPENT
 _CARRY: Final = Kind.CARRY
+_NO_ROW: Final = frozenset((Kind.SPENT, Kind.MARK))
+A_COPY: Final = "a copy of what the service has written back: it says nothing again"
 
 
 class BatchApply:
@@ -62,14 +69,15 @@ class BatchApply:
         frontiers: Frontiers,
         gone_to: bytes,
         window_start_ms: int,
-        dedup_window_ms: int,
+        versions: SettingsVersions,
         begun: Begun,
         *,
         carries: bool,
     ) -> None:
         """`known`: what was stored before the batch. `gone_to`: the key below which rows behind the position
-        may have been pruned. Rows done and due before `window_start_ms` are not kept. `begun`: where the view
-        has begun. `carries`: whether the cluster does; then a batch has nothing but carries, or none.
+        may have been pruned. Rows done and due before `window_start_ms` are not kept. `versions`: all that
+        any of the batch is read by. `begun`: where the view has begun. `carries`: whether the cluster does;
+        then a batch has nothing but carries, or none.
         """
         aligned, heard = frontiers.aligned, frontiers.heard
         self.batch = kv.batch()
@@ -88,7 +96,8 @@ class BatchApply:
         self._bound = max(aligned.position or NO_KEY, frontiers.tip.position or NO_KEY)
         self._window_start_ms = window_start_ms
         self._newest_ms = heard.newest_ms
-        self._dedup_window_ms = dedup_window_ms
+        self._versions = versions
+        self._dedup_window_ms = versions.longest_dedup_window_ms
         self._gone_to = gone_to
         self._begun = begun
         self._carries = carries
@@ -177,8 +186,8 @@ class BatchApply:
             return None
         if arrival.kind is _KEEP:
             return arrival if self._dedupe(arrival) else None
-        if self._is_copy(arrival) or arrival.kind is _SPENT:
-            return None
+        if self._is_copy(arrival) or arrival.kind in _NO_ROW:
+            return self._rejected(arrival)
         if arrival.kind is _CARRY:
             return self._apply_carry(arrival)
         if arrival.kind is _SCHEDULE and not self._apply_written_back(arrival):
@@ -216,6 +225,13 @@ class BatchApply:
             return True
         self.serials[arrival.partition] = serial
         return False
+
+    def _rejected(self, arrival: Arrival) -> Arrival | None:
+        """What a copy is in the first meaning: a reject. None of what is nothing, as a copy is since."""
+        settings = self._versions.settings_at(arrival.partition, arrival.offset)
+        if settings.meaning > FIRST_MEANING or arrival.kind in _NO_ROW:
+            return None
+        return arrival if arrival.kind is Kind.REJECT else _rejected_copy(arrival)
 
     def _apply_written_back(self, arrival: Arrival) -> bool:
         """What follows from an earlier request takes its place if it has an id; False if it came too late.
@@ -401,10 +417,14 @@ class BatchApply:
             is_duplicate = (arrival.partition, arrival.offset) in self._begun.duplicates
             return not is_duplicate and self._make_current(arrival, arrival.id)
         entry = self._index(keys.index(arrival.partition, arrival.id))
-        if entry is None or self._newest_by(arrival) >= entry.due_ms + self._dedup_window_ms:
+        if entry is None or not self._is_known(arrival, entry):
             return self._make_current(arrival, arrival.id)
         self._put_pending_answer(arrival, "keep", arrival.id, entry)
         return False
+
+    def _is_known(self, arrival: Arrival, entry: IndexEntry) -> bool:
+        newest_ms = self._newest_by(arrival)
+        return entry.due_ms > self._versions.known_from_ms(arrival.partition, arrival.offset, newest_ms)
 
     def _newest_by(self, arrival: Arrival) -> int:
         """The partition's newest timestamp up to an arrival: a function of the log, as no clock is."""
@@ -654,6 +674,14 @@ def _scheduled(raw: bytes) -> ScheduledRow:
     row = decode_row(raw)
     assert isinstance(row, ScheduledRow), "it is a schedule's"
     return row
+
+
+def _rejected_copy(copy: Arrival) -> Arrival:
+    row = decode_row(copy.raw)
+    reject = encode(RejectRow(row.key, row.value, row.headers, RejectCode.BAD_PARENT, A_COPY))
+    return copy._replace(
+        kind=Kind.REJECT, due_ms=copy.timestamp_ms, id=None, parent=None, root=None, raw=reject, tag=NO_TAG
+    )
 
 
 def _lower(known: bytes | None, key: bytes) -> bytes:

@@ -33,6 +33,7 @@ class Kind(IntEnum):
     KEEP = 4  # a schedule, unless its id is known
     SPENT = 5  # no message: its serial alone counts, since its transaction was aborted
     CARRY = 6  # a row that is older
+    MARK = 7  # no message: other settings count from here on, and whoever parses knows them
 
 
 class Arrival(NamedTuple):
@@ -89,6 +90,8 @@ def arrival(record: ConsumerRecord, request: wire.Request) -> Arrival:
     at = (record.partition, record.offset, at_ms)
     if isinstance(request, wire.Carry):
         return _carry(at, request)
+    if isinstance(request, wire.SettingsMark):
+        return Arrival(*at, Kind.MARK, at_ms, None, None, None, b"")
     if isinstance(request, wire.Cancel):
         return Arrival(*at, Kind.CANCEL, at_ms, request.id, None, request.source, b"")
     headers = _headers(record)

@@ -12,6 +12,7 @@ from heapq import merge
 from struct import iter_unpack
 from typing import Final, NamedTuple
 
+from delayline.settings_versions import SettingsSource
 from store import keys
 from store.checkpoint import Frontier, Vector, WriteBack
 from store.expiry import content
@@ -64,11 +65,13 @@ NO_ROUND: Final = _Round(0, 0, None, 0)
 class Carrying:
     """One view's, while its node leads. For whoever holds the view's lock."""
 
-    def __init__(self, kv: KeyValue, frontiers: Frontiers, pruning: Pruning, dedup_window_ms: int) -> None:
+    def __init__(
+        self, kv: KeyValue, frontiers: Frontiers, pruning: Pruning, settings: SettingsSource
+    ) -> None:
         self._kv = kv
         self._frontiers = frontiers
         self._pruning = pruning
-        self._dedup_window_ms = dedup_window_ms
+        self._settings = settings
         self._floor: dict[int, tuple[int, int]] = {}  # before that no row is needed
         self._first: dict[int, Known] = {}  # the one there that was
         self._found: dict[int, _Found] = {}
@@ -217,7 +220,8 @@ class Carrying:
             if waits or known.due_ms >= self._pruning.window_start_ms():
                 return self._is_current(partition, known)
         newest_ms = max(since_ms, self._frontiers.heard.newest_ms.get(partition, 0))
-        if known.id is None or newest_ms >= known.due_ms + self._dedup_window_ms:
+        longest_ms = self._settings.versions.longest_dedup_window_ms
+        if known.id is None or newest_ms >= known.due_ms + longest_ms:
             return False
         raw_entry = self._kv.get(keys.index(partition, known.id))
         if raw_entry is None or decode_index(raw_entry).offset != known.offset:

@@ -36,7 +36,11 @@ class Reached(msgspec.Struct, frozen=True):
 
 
 class UnreadableCheckpoint(ValueError):
-    """What stands where a checkpoint should be is none, or of a newer format."""
+    """What stands where a checkpoint should be is none, or of a format that this version does not read."""
+
+
+class NewerCheckpoint(UnreadableCheckpoint):
+    """It is of a newer version: whoever went on from an older one would deliver again what it covers."""
 
 
 class Frontier(msgspec.Struct, frozen=True):
@@ -234,7 +238,9 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         try:
             of = _format(raw).format
             if of not in FORMATS:
-                raise UnreadableCheckpoint(f"checkpoint has format {of}; this version reads format {FORMAT}")
+                reads = " and ".join(map(str, sorted(FORMATS)))
+                said = f"checkpoint has format {of}; this version reads {reads}"
+                raise NewerCheckpoint(f"{said}: upgrade it") if of > FORMAT else UnreadableCheckpoint(said)
             return _decode(raw)  # type: ignore[return-value]
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise UnreadableCheckpoint(f"this is no checkpoint: {error}") from error

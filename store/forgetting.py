@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import Final, NamedTuple
 
+from delayline.settings_versions import SettingsSource
 from store import due_index, expiry, kept, keys
 from store.checkpoint import Vector
 from store.frontiers import Frontiers
@@ -49,13 +50,13 @@ class Forgetting:
     """
 
     def __init__(
-        self, kv: KeyValue, guard: Guard, frontiers: Frontiers, pruning: Pruning, dedup_window_ms: int
+        self, kv: KeyValue, guard: Guard, frontiers: Frontiers, pruning: Pruning, settings: SettingsSource
     ) -> None:
         self.guard = guard
         self._kv = kv
         self._frontiers = frontiers
         self._pruning = pruning
-        self._dedup_window_ms = dedup_window_ms
+        self._settings = settings
         partitions = list(frontiers.applied)
         self._low_expiry = {partition: keys.expiry(partition, 0, 0) for partition in partitions}
         self._lowest_new_expiry: dict[int, bytes] = {}  # since the last `expired`
@@ -115,7 +116,8 @@ class Forgetting:
 
     def _before_ms(self, partition: int) -> int:
         """What is older may go: it has been pruned, or is not kept, and is known to no request any more."""
-        known_ms = self._frontiers.heard.newest_ms.get(partition, 0) - self._dedup_window_ms
+        newest_ms = self._frontiers.heard.newest_ms.get(partition, 0)
+        known_ms = newest_ms - self._settings.versions.longest_dedup_window_ms
         gone_ms = max(self._pruning.pruned_ms + 1, self._pruning.window_start_ms())
         return max(0, min(gone_ms, known_ms + 1))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -12,8 +13,14 @@ from store.kv import KeyValue, StoreError
 FORMAT: Final = 10
 
 
+LaterOf: TypeAlias = Callable[[str, str], str]
+"""Of two states of the settings, the one that the other has become; ValueError if neither has."""
+
+
 class Identity(msgspec.Struct, frozen=True):
-    """What a view depends on beside the log: with another, the same records would mean other rows."""
+    """What a view depends on beside the log: with another, the same records would mean other rows. Every
+    format says so much, under the same key.
+    """
 
     format: int
     cluster: str
@@ -32,14 +39,8 @@ class OtherIdentity(StoreError):
         self.stored = stored
 
 
-class OtherFormat(StoreError):
-    """The store is of another version, which may have said other things of it."""
-
-
-class _IdentityFormat(msgspec.Struct, frozen=True):
-    """What every version has said of a store."""
-
-    format: int
+class UnknownIdentity(StoreError):
+    """The store does not say what it was made with, or not as any version does."""
 
 
 def refresh(kv: KeyValue) -> None:
@@ -52,31 +53,45 @@ def refresh(kv: KeyValue) -> None:
         kv.flush()
 
 
-def claim(kv: KeyValue, identity: Identity) -> None:
-    """Writes the identity into a new store, or compares it with the stored one. Raises `OtherFormat`,
-    `OtherIdentity`.
+def claim(kv: KeyValue, identity: Identity, later_of: LaterOf) -> Identity:
+    """Writes the identity into a new store, or compares it with the stored one. The identity that it has
+    then. Raises `UnknownIdentity`, `OtherIdentity`.
     """
     stored = stored_identity(kv)
-    if stored is None:
-        batch = kv.batch()
-        batch.put(keys.IDENTITY, msgspec.json.encode(identity))
-        kv.write(batch)
-        kv.flush()
-        return
+    claimed = identity if stored is None else expect(stored, identity, later_of)
+    if claimed != stored:
+        write(kv, claimed)
+    return claimed
+
+
+def write(kv: KeyValue, identity: Identity) -> None:
+    """Says from now on whose the store is, and by what it was made. Raises `Stalled`, `Full`."""
+    batch = kv.batch()
+    batch.put(keys.IDENTITY, msgspec.json.encode(identity))
+    kv.write(batch)
+    kv.flush()
+
+
+def expect(stored: Identity, given: Identity, later_of: LaterOf) -> Identity:
+    """The stored one, with the later settings of the two. Raises `OtherIdentity`."""
     for field in Identity.__struct_fields__:
-        if getattr(stored, field) != getattr(identity, field):
-            raise OtherIdentity(field, stored, identity)
+        if field != "settings" and getattr(stored, field) != getattr(given, field):
+            raise OtherIdentity(field, stored, given)
+    try:
+        settings = later_of(stored.settings, given.settings)
+    except ValueError:
+        raise OtherIdentity("settings", stored, given) from None
+    return msgspec.structs.replace(stored, settings=settings)
 
 
 def stored_identity(kv: KeyValue) -> Identity | None:
-    """The identity that a store was made with; None if it is new. Raises `OtherFormat`."""
+    """The identity that a store was made with, of whatever format; None if it is new. Raises
+    `UnknownIdentity`.
+    """
     raw = kv.get(keys.IDENTITY)
     if raw is None:
         return None
     try:
-        of = msgspec.json.decode(raw, type=_IdentityFormat).format
-        if of != FORMAT:
-            raise OtherFormat(f"the store was made with format {of}; it is now {FORMAT}")
         return msgspec.json.decode(raw, type=Identity)
     except msgspec.MsgspecError as error:
-        raise OtherFormat(f"the store does not say what it was made with: {error}") from error
+        raise UnknownIdentity(f"the store does not say what it was made with: {error}") from error

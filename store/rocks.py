@@ -165,6 +165,15 @@ class RocksStore:
         except Exception as error:
             raise _translated(error, "the store cannot be written") from error
 
+    def link_files(self, folder: Path) -> None:
+        """Makes a folder with the files as they are between two writes, all that was written flushed: hard
+        links, but for the small ones. They stay as they are. Raises as `flush` does.
+        """
+        try:
+            rocksdict.Checkpoint(self._db).create_checkpoint(str(folder))
+        except Exception as error:
+            raise _translated(error, f"the store's files cannot be linked in {folder}") from error
+
     def figures(self) -> Figures:
         """What RocksDB says of itself; it counts these as it goes. Raises `Damaged`."""
         try:

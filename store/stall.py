@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -14,6 +15,19 @@ log = structlog.get_logger("delayline.store")
 
 RETRY_S: Final = 0.005
 LONG_S: Final = 5.0
+
+
+def write_stubbornly(write: Callable[[], None], stopping: threading.Event) -> None:
+    """Tries one write again while the store stalls. Raises `Stalled` once the node is to end."""
+    stall = Stall(stopping)
+    while True:
+        try:
+            write()
+        except Stalled as error:
+            stall.wait(error)
+        else:
+            stall.over()
+            return
 
 
 class Stall:

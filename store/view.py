@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from delayline.settings_versions import SettingsSource
 from delayline.signing import Serial
 from store import alignment, keys, selection
 from store.apply import BatchApply
@@ -54,22 +55,20 @@ class View:
         kv: KeyValue,
         partitions: Sequence[int],
         replay_window_ms: int,
-        dedup_window_ms: int,
-        *,
-        carries: bool = False,
+        settings: SettingsSource,
     ) -> None:
-        """`partitions` are the lane's. `carries`: whether the cluster does (rule 12)."""
+        """`partitions` are the lane's. `settings`: all by which what is applied is read."""
         self.guard = Guard()
         self._kv = kv
         self._window_ms = replay_window_ms
-        self._dedup_window_ms = dedup_window_ms
+        self._settings = settings
         self._frontiers = Frontiers(kv, partitions)
         self._pending = Pending(kv, self._frontiers.tip.position)
         self._pruning = Pruning(kv, self.guard, self._frontiers, self._pending, replay_window_ms)
-        self.forgetting = Forgetting(kv, self.guard, self._frontiers, self._pruning, dedup_window_ms)
-        self._carries = carries
+        self.forgetting = Forgetting(kv, self.guard, self._frontiers, self._pruning, settings)
+        self._carries = settings.versions.settings.carries  # it cannot be changed
         self._carried_at_ms = 0
-        self._carrying = Carrying(kv, self._frontiers, self._pruning, dedup_window_ms)
+        self._carrying = Carrying(kv, self._frontiers, self._pruning, settings)
         raw_begun = kv.get(keys.BEGUN)
         self._begun = AT_THE_BEGINNING if raw_begun is None else Begun(decode_vector(raw_begun))
         self._wake_due_ms: int | None = None
@@ -152,7 +151,7 @@ class View:
             frontiers,
             self._pruning.pruned.gone_to,
             self._pruning.window_start_ms(),
-            self._dedup_window_ms,
+            self._settings.versions,
             self._begun,
             carries=self._carries,
         )

@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 
 from node.health.meter import Histogram, Meter
 from node.health.vitals import Vitals
+from node.snapshot.giver import Counts as Given
 from node.status import BlockedPartition, NodeState
 from store.holds import Holds, held_of
 from store.rocks import Figures
@@ -171,6 +172,7 @@ def _unlabelled(vitals: Vitals) -> Iterator[Metric]:
     yield _strange(vitals)
     yield from _blocked(vitals.blocked or ())
     yield _held(vitals.holds)
+    yield from _snapshots(vitals)
 
 
 def _gauge(name: str, says: str, value: float | None) -> Metric:
@@ -233,6 +235,36 @@ def _held(holds: Holds) -> Metric:
     for target, held in held_of(holds).items():
         family.add_metric([target], held.rows)
     return family
+
+
+def _snapshots(vitals: Vitals) -> Iterator[Metric]:
+    """Views that went from node to node."""
+    given, taken = vitals.given or Given(), vitals.snapshot
+    says = "Snapshots of this node's view that it has handed out, or has not to the end."
+    family = CounterMetricFamily(PREFIX + "snapshots_given", says, labels=["outcome"])
+    family.add_metric(["whole"], given.given)
+    family.add_metric(["abandoned"], given.abandoned)
+    yield family
+    yield CounterMetricFamily(
+        PREFIX + "snapshot_given_bytes",
+        "Bytes of snapshots that this node has sent.",
+        value=given.given_bytes,
+    )
+    yield CounterMetricFamily(
+        PREFIX + "snapshots_passed_over",
+        "Snapshots of peers that this node has asked for and could not use.",
+        value=vitals.passed_over,
+    )
+    yield _gauge(
+        "snapshot_taken_bytes",
+        "The size of the peer's view with which this process has begun.",
+        None if taken is None else taken.bytes,
+    )
+    yield _gauge(
+        "snapshot_taken_seconds",
+        "How long it took to take and look at that view.",
+        None if taken is None else taken.seconds,
+    )
 
 
 def _rocksdb(figures: Figures | None) -> Iterator[Metric]:

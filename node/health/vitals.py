@@ -9,7 +9,8 @@ from node.core.ports import Pauses
 from node.health.meter import Meter
 from node.kafka.targets import Counts
 from node.refusal import Refusal
-from node.status import BlockedPartition, NearPartition, NodeState
+from node.snapshot.giver import Counts as GivenCounts
+from node.status import BlockedPartition, NearPartition, NodeState, TakenSnapshot
 from store.holds import Holds
 from store.overdue import Overdue
 from store.rocks import Figures
@@ -32,7 +33,8 @@ class Vitals(NamedTuple):
     `leader`: the lane's, as ZooKeeper last said. `lag`, `unstable` and `blocked`: of the buffer, see
     `node.health.soundings`. `rejected_checkpoints`: by kind, what was passed over in the checkpoint topic,
     see `node.kafka.own_checkpoints`. `holds`: the aligned checkpoint's. `near`: where retention is, see
-    `node.kafka.log_age`.
+    `node.kafka.log_age`. `snapshot`: the view of a peer with which this process has begun; `passed_over`:
+    those that it could not use; `given`: what it has handed out.
     """
 
     nameplate: Nameplate
@@ -60,3 +62,6 @@ class Vitals(NamedTuple):
     meter: Meter | None = None
     rejected_checkpoints: Mapping[str, int] | None = None
     holds: Holds = ()
+    snapshot: TakenSnapshot | None = None
+    passed_over: int = 0
+    given: GivenCounts | None = None

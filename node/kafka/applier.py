@@ -10,16 +10,18 @@ import structlog
 
 from delayline.names import ClusterNames
 from delayline.parser import WRITTEN_BACK_SLACK_MS
-from delayline.settings import ClusterSettings
+from delayline.settings import FIRST_MEANING
+from delayline.settings_versions import SettingsVersions
 from delayline.signing import BadSignatureError, Keyring, Serial
-from delayline.wire import Reject, parse, parse_plain, spent_serial
+from delayline.wire import Reject, SettingsMark, parse, parse_plain, spent_serial, weighed_mark
 from election.operators import Gap
 from election.znodes import Znodes
 from node.core.ports import KeyringSource, Unanswered
 from node.kafka.fetch.records import ABORTED, LogRecord
+from node.kafka.known_settings import KnownSettings
 from node.kafka.reader import OffsetsGone, TopicReader
 from node.kafka.topics import admin_client, newest_gone_ms
-from node.refusal import Refusal, RefusalCode, keys_behind, log_refusal, topic_forbidden
+from node.refusal import Refusal, RefusalCode, keys_behind, log_refusal, settings_behind, topic_forbidden
 from node.worker import Worker
 from store.arrivals import Arrival, arrival, plain_arrival, spent
 from store.checkpoint import Checkpoint, Reached, Vector
@@ -31,6 +33,7 @@ log = structlog.get_logger("delayline.applier")
 
 POLL_S = 0.2  # how long its end may take
 KEYS_RETRY_S = 0.2
+SETTINGS_RETRY_S = 0.2
 BOUNDS_RETRY_S = 0.2
 
 
@@ -63,7 +66,7 @@ class Applier(Worker):
         self,
         client_config: dict[str, Any],
         names: ClusterNames,
-        settings: ClusterSettings,
+        settings: KnownSettings,
         keys: KeyringSource,
         view: View,
         wake: Callable[[], None],
@@ -76,6 +79,7 @@ class Applier(Worker):
         self._client_config = client_config
         self._names = names
         self._settings = settings
+        self._carries = settings.versions.settings.carries
         self._keys = keys
         self._view = view
         self._wake = wake
@@ -110,6 +114,7 @@ class Applier(Worker):
         of the checkpoint with the next transaction; any other view is then one that lacks what its leader
         had.
         """
+        self._learn_settings()
         reader = TopicReader(self._client_config, self._names.buffer, aborted=True)
         given_up = None if gap is None or not self._stands_at(gap) else gap
         try:
@@ -125,6 +130,16 @@ class Applier(Worker):
             reader.close()
             raise
         self._reader = reader
+
+    def _learn_settings(self) -> None:
+        """Where the log is read on, all is known that has begun before. Of the first meaning nothing has to
+        be: the nodes of such a cluster may lack the right to read the topic.
+        """
+        try:
+            self._settings.refresh()
+        except Unanswered:
+            if self._settings.versions.settings.meaning != FIRST_MEANING:
+                raise
 
     def _stands_at(self, gap: Gap) -> bool:
         """Whether the view is one that goes on. One that was killed on the way has gone on in part."""
@@ -167,7 +182,7 @@ class Applier(Worker):
 
     def _carried(self, reached: Reached, last: Checkpoint | None) -> Vector | None:
         """Where an empty view begins; None: where the log does."""
-        if self._settings.retention_ms is None or last is None or any(reached.read.values()):
+        if not self._carries or last is None or any(reached.read.values()):
             return None
         carried = {partition: last.carried.get(partition, 0) for partition in reached.read}
         return carried if any(carried.values()) else None
@@ -184,11 +199,7 @@ class Applier(Worker):
         know the latest checkpoint: then it stays.
         """
         own = self._view.checkpoint
-        if (
-            self._settings.retention_ms is None
-            or last is None
-            or (own is not None and own.order > last.order)
-        ):
+        if not self._carries or last is None or (own is not None and own.order > last.order):
             return False
         return all(last.carried.get(partition, 0) >= low for partition, low in begins.items())
 
@@ -233,8 +244,9 @@ class Applier(Worker):
 
     def _expect_all_delivered(self, partition: int, low: int, last: Checkpoint) -> None:
         gone_ms = newest_gone_ms(admin_client(self._client_config), self._names.buffer, partition)
-        settings = self._settings
-        longest_ms = settings.max_delay_ms + settings.dedup_window_ms + WRITTEN_BACK_SLACK_MS
+        versions = self._settings.versions
+        longest_ms = versions.settings.longest_delay_ms + versions.longest_dedup_window_ms
+        longest_ms += WRITTEN_BACK_SLACK_MS
         if gone_ms is None or gone_ms + longest_ms > last.delivered_up_to_ms:
             raise NotRebuildable(
                 f"{self._names.buffer}/{partition} begins at offset {low}; what was before that may have "
@@ -263,7 +275,7 @@ class Applier(Worker):
         """Whether retention has passed where it stands, in a cluster that carries. The log may have lost its
         end instead, or be another one.
         """
-        while self._settings.retention_ms is not None and not self.wait(BOUNDS_RETRY_S):
+        while self._carries and not self.wait(BOUNDS_RETRY_S):
             with suppress(Unanswered):
                 return any(reader.bounds(partition)[0] > at for partition, at in reader.reached.items())
         return False
@@ -273,15 +285,24 @@ class Applier(Worker):
             self._reader.close()
 
     def _arrivals_of(self, records: Sequence[LogRecord]) -> list[Arrival] | None:
-        """What a key of the cluster has signed waits until that key is known: what it is must not depend on
-        when a node learns its keys. None if the node is stopped before.
+        """What a key of the cluster has signed waits until that key is known, and what stands behind a mark
+        until it is known what begins there: what a record is must not depend on when a node learns its keys
+        and settings. None if the node is stopped before.
+
+        A mark that no version begins with once the settings topic was read, after the mark, is none of a
+        change that was committed: it stays nothing.
         """
+        are_fresh = False
         while not self.stopping:
-            ring, unknown = self._keys.ring, list[str]()
-            arrivals = arrivals_of(records, self._settings, self._names, ring, unknown.append)
-            if not unknown:
+            ring, versions, unknown = self._keys.ring, self._settings.versions, list[str]()
+            marks: list[SettingsMark] = []
+            arrivals = arrivals_of(records, versions, self._names, ring, unknown.append, marks.append)
+            if not unknown and (are_fresh or not marks):
                 self._behind = None
                 return arrivals
+            if not unknown:
+                are_fresh = self._knows_settings()
+                continue
             self._behind = keys_behind(
                 f"a request in {self._names.buffer}", unknown[0], Znodes(self._names.cluster).keys
             )
@@ -290,27 +311,48 @@ class Applier(Worker):
                 pass
         return None
 
+    def _knows_settings(self) -> bool:
+        """Whether the settings topic was read, to its end; if not, a moment later."""
+        try:
+            if self._settings.refresh():
+                return True
+            topic = self._names.settings
+            why = settings_behind(f"topic {topic} is missing or empty, and the buffer has a mark", topic)
+        except Unanswered as error:
+            why = settings_behind(str(error), self._names.settings)
+        if self._behind != why:
+            log_refusal(log, why)
+        self._behind = why
+        self.wait(SETTINGS_RETRY_S)
+        return False
 
-def _nobody(_: str) -> None:
+
+def _nobody(_: object) -> None:
     """Is told, and does nothing."""
 
 
 def arrivals_of(
     records: Sequence[LogRecord],
-    settings: ClusterSettings,
+    versions: SettingsVersions,
     names: ClusterNames,
     keyring: Keyring,
     tell_unknown: Callable[[str], None] = _nobody,
+    tell_mark: Callable[[SettingsMark], None] = _nobody,
 ) -> list[Arrival]:
     """What records of the buffer do to the view; the hot path of apply. An aborted one that the service has
     not written does nothing.
 
-    `tell_unknown` is told of a key of the cluster that is not in the keyring, with which something is signed.
+    `tell_unknown` is told of a key of the cluster that is not in the keyring, with which something is signed,
+    `tell_mark` of a mark of a version that is not among these: it may begin there.
     Raises `NewerCarry`: of none of the records it is known then what they do.
     """
     arrivals = []
+    settings, read_by, end = versions.settings, -1, 0  # of one partition, below an offset
     for record in records:
         partition, offset, timestamp_ms, key, value, headers, flaw = record
+        if partition != read_by or offset >= end:
+            version, end = versions.span(partition, offset)
+            settings, read_by = version.settings, partition
         if flaw is ABORTED:
             arrivals += _spent(record, keyring, tell_unknown)
             continue
@@ -324,6 +366,10 @@ def arrivals_of(
         request = parse(record, settings, names, keyring)
         if isinstance(request, Reject) and request.unknown_key is not None:
             tell_unknown(request.unknown_key)
+        elif isinstance(request, SettingsMark):
+            if request.number > versions.latest.number:
+                tell_mark(request)
+            request = weighed_mark(request, record, versions)
         try:
             arrivals.append(arrival(record, request))
         except NewerCarry as error:

@@ -205,7 +205,7 @@ class CheckpointReader(Worker):
                 self._refuse(keys_behind(where, error.id, self._keys_znode))
                 self._wait_for_others_than(ring)
             except UnreadableCheckpoint as error:
-                self._refuse(checkpoint_unreadable(f"{self._topic}/{self._lane}", str(error)))
+                self._refuse(checkpoint_unreadable(f"{self._topic}/{self._lane}", error))
             except TopicForbidden:
                 self._refuse(topic_forbidden(RefusalCode.CHECKPOINT_FORBIDDEN, self._topic))
             except (OffsetsGone, Unanswered, KafkaException) as error:

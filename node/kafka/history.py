@@ -31,7 +31,7 @@ import msgspec
 from confluent_kafka import IsolationLevel
 
 from delayline.names import ClusterNames, source
-from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsSource
 from node.core.outcome_record import OutcomeRecord, decode_outcome
 from node.core.ports import KeyringSource, Unanswered
 from node.kafka.applier import arrivals_of
@@ -78,7 +78,7 @@ class Past:
         client_config: dict[str, Any],
         names: ClusterNames,
         lane: int,
-        settings: ClusterSettings,
+        settings: SettingsSource,
         keys: KeyringSource,
         kafka_log: KafkaLog,
         transaction_timeout_ms: int,
@@ -123,7 +123,7 @@ class Past:
         with closing(TopicReader(self._client_config, self._names.buffer)) as reader:
             record = next(self._read(reader, partition, offset, offset + 1), None)
         if record is not None:
-            (made,) = arrivals_of([record], self._settings, self._names, self._keys.ring)
+            (made,) = arrivals_of([record], self._settings.versions, self._names, self._keys.ring)
             row = decode_row(made.raw) if made.raw and made.kind is not Kind.CARRY else None
             if isinstance(row, ScheduledRow):
                 return (made.due_ms, partition, offset), row

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from delayline.settings_versions import SettingsSource
 from node.core.ports import Unanswered
 from node.kafka.checkpoints import KafkaLog
 from node.status import NearPartition
@@ -41,20 +42,18 @@ class KafkaLogAge(Worker):
     def __init__(
         self,
         kafka_log: KafkaLog,
-        retention_ms: int | None,
-        window_ms: int,
+        settings: SettingsSource,
+        replay_window_ms: int,
         partitions: list[int],
         checkpoint: Callable[[], Checkpoint | None],
     ) -> None:
-        """`window_ms`: for how long what is done still counts. `partitions`: the lane's. `checkpoint`: the
-        last one known. Its end is not waited for where Kafka does not answer.
+        """`replay_window_ms`: for how long what is done may be delivered again. `partitions`: the lane's.
+        `checkpoint`: the last one known. Its end is not waited for where Kafka does not answer.
         """
         super().__init__("log-age", end_timeout_s=END_TIMEOUT_S)
-        self.carries = retention_ms is not None
-        retention_ms = retention_ms or 0
-        self._half_ms = retention_ms // 2
-        self._near_ms = near_ms(retention_ms, window_ms)
-        self._period_s = min(PERIOD_S, self._half_ms / 1000 / IN_A_HALF)
+        self.carries = settings.versions.settings.carries
+        self._settings = settings
+        self._replay_window_ms = replay_window_ms
         self._log = kafka_log
         self._checkpoint = checkpoint
         self._nothing = dict.fromkeys(partitions, 0)
@@ -72,7 +71,7 @@ class KafkaLogAge(Worker):
         aged, checkpoint = self._aged, self._checkpoint()
         if aged is None or checkpoint is None:
             return None
-        if time.monotonic() - aged.at_s > KNOWN_FOR_PERIODS * max(self._period_s, RETRY_S):
+        if time.monotonic() - aged.at_s > KNOWN_FOR_PERIODS * max(self._period_s(), RETRY_S):
             return None
         return [
             NearPartition(partition, carried, old)
@@ -82,7 +81,7 @@ class KafkaLogAge(Worker):
 
     def _run(self) -> None:
         while True:
-            pause_s = self._period_s
+            pause_s = self._period_s()
             try:
                 self._aged = self._ask(time.time_ns() // 1_000_000)
             except Unanswered as error:
@@ -91,11 +90,20 @@ class KafkaLogAge(Worker):
             if self.wait(pause_s):
                 return
 
+    def _retention_ms(self) -> int:
+        """As it is now, though the topic may have a longer one still."""
+        return self._settings.versions.settings.retention_ms or 0
+
+    def _period_s(self) -> float:
+        return min(PERIOD_S, self._retention_ms() / 2 / 1000 / IN_A_HALF)
+
     def _ask(self, now_ms: int) -> _Aged:
         """The ends first: what comes after them is young."""
         ends = self._log.high_watermarks()
-        old = self._log.first_since(now_ms - self._half_ms, ends)
-        near = self._log.first_since(now_ms - self._near_ms, ends)
+        retention_ms = self._retention_ms()
+        window_ms = max(self._replay_window_ms, self._settings.versions.longest_dedup_window_ms)
+        old = self._log.first_since(now_ms - retention_ms // 2, ends)
+        near = self._log.first_since(now_ms - near_ms(retention_ms, window_ms), ends)
         return _Aged(old, near, time.monotonic())
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
@@ -113,6 +113,18 @@ def _described_settings(admin: AdminClient, topic: str) -> Future[Any]:
         admin, topic, lambda timeout_s: dict(admin.describe_configs([resource], request_timeout=timeout_s))
     )
     return described[resource]
+
+
+def end_of(admin: AdminClient, topic: str, partition: int, isolation: IsolationLevel) -> int:
+    """Where a partition ends, for who reads so. Raises `Unanswered`."""
+    asked = TopicPartition(topic, partition)
+    found = admin.list_offsets(
+        {asked: OffsetSpec.latest()}, isolation_level=isolation, request_timeout=TIMEOUT_S
+    )
+    try:
+        return int(found[asked].result().offset)
+    except KafkaException as error:
+        raise Unanswered(f"the end of {topic} is not known: {error}") from error
 
 
 def newest_gone_ms(admin: AdminClient, topic: str, partition: int) -> int | None:

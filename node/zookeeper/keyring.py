@@ -16,15 +16,15 @@ from pathlib import Path
 
 import structlog
 
-from delayline.signing import NO_KEYS, Keyring
-from election.errors import Malformed
+from delayline.signing import NO_KEYS, Keyring, NewerKeys
+from election.errors import Malformed, Newer
 from election.operators import Author, HistoryEntry
 from election.registry import Registry
 from node import refusal
 from node.refusal import Refusing
 from store import keys
-from store.kv import KeyValue, Stalled
-from store.stall import Stall
+from store.kv import Damaged, KeyValue
+from store.stall import write_stubbornly
 
 log = structlog.get_logger("delayline.keys")
 
@@ -55,6 +55,8 @@ class SharedKeys:
             why = Author(self._node, "the znode lacked them", time.time_ns() // 1_000_000)
             entry = HistoryEntry(what="keys put back", author=why, after=" ".join(lacking))
             return self._registry.change_keys(lambda there: self._united(own, there), entry)
+        except Newer as error:
+            raise Refusing(refusal.newer_format(str(error))) from error
         except Malformed as error:
             raise Refusing(refusal.keys_unreadable(str(error))) from error
 
@@ -68,13 +70,24 @@ class SharedKeys:
             raise Refusing(refusal.keys_replaced(self._znode, lost, self._data_dir)) from None
 
 
+def _stored(kv: KeyValue) -> Keyring:
+    raw = kv.get(keys.KEYS)
+    try:
+        return NO_KEYS if raw is None else Keyring.from_json(raw)
+    except NewerKeys as error:
+        raise Refusing(refusal.newer_format(f"the store's copy of the keys: {error}")) from error
+    except ValueError as error:
+        raise Damaged(f"the store's copy of the keys cannot be read: {error}") from error
+
+
 class NodeKeyring:
     """Implements `node.core.ports.KeyringSource`. May be used by any thread."""
 
     def __init__(self, kv: KeyValue, shared: SharedKeys, stopping: threading.Event) -> None:
-        """`kv`: the store, which may have a copy. `stopping`: set once the node is to end."""
-        raw = kv.get(keys.KEYS)
-        self.ring = NO_KEYS if raw is None else Keyring.from_json(raw)
+        """`kv`: the store, which may have a copy. `stopping`: set once the node is to end. Raises `Refusing`,
+        `Damaged`.
+        """
+        self.ring = _stored(kv)
         self._kv = kv
         self._shared = shared
         self._stopping = stopping
@@ -91,15 +104,10 @@ class NodeKeyring:
             return ring
 
     def _keep(self, ring: Keyring) -> None:
-        stall = Stall(self._stopping)
-        while True:
+        def write() -> None:
             batch = self._kv.batch()
             batch.put(keys.KEYS, ring.to_json().encode())
-            try:
-                self._kv.write(batch)
-            except Stalled as error:
-                stall.wait(error)
-            else:
-                stall.over()
-                self._kv.flush()
-                return
+            self._kv.write(batch)
+
+        write_stubbornly(write, self._stopping)
+        self._kv.flush()

@@ -74,7 +74,7 @@ class ZooKeeperElection:
         try:
             return None if raw is None else Checkpoint.decode(raw)
         except UnreadableCheckpoint as error:
-            raise Refusing(checkpoint_unreadable(self._znode.path, str(error))) from error
+            raise Refusing(checkpoint_unreadable(self._znode.path, error)) from error
 
     def mirror(self, checkpoint: Checkpoint) -> None:
         self._mirror.put(checkpoint)

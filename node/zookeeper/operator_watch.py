@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from election.errors import ElectionError, Malformed
-from election.operators import Switchover, decode_pauses, decode_switchover
+from election.operators import REQUEST_FORMAT, Switchover, decode_pauses, decode_switchover, expect_known
 from election.session import Session
 from election.znodes import Znodes
 from node.core.ports import Pauses, Unconfirmed
@@ -136,6 +136,7 @@ class OperatorWatch(Worker):
 
 
 def _request(data: bytes, path: str) -> OperatorRequest:
+    expect_known(data, REQUEST_FORMAT, path)
     try:
         asked: OperatorRequest = _decode_request(data)
         return asked

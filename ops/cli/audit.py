@@ -66,7 +66,7 @@ def _audited(
     from ops.topics import cluster_topics
     from pipeline.audit import AuditConfig, audit
 
-    settings, keys = cluster_topics.read_settings(config), read_keys(config)
+    settings, keys = cluster_topics.read_versions(config), read_keys(config)
     KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)  # Spark would wait for minutes
     say("starting Spark")
     spark = spark_session()
@@ -116,6 +116,12 @@ def _show(report: AuditReport) -> None:
     click.echo(
         f"{report.requests} requests; lateness p50 {late.p50} ms, p99 {late.p99} ms, max {late.max} ms"
     )
+    if report.begins:
+        begins = ", ".join(f"{partition} at {offset}" for partition, offset in report.begins.items())
+        click.echo(
+            f"not judged: the buffer begins late (partition {begins}); other records speak of {report.gone}"
+            " places before that, of which the log tells nothing any more"
+        )
     shown = report.violations[:MORE_IN_JSON]
     if shown:
         click.echo()

@@ -224,7 +224,7 @@ def _waiting_behind(blocked: list[BlockedStatus]) -> Text | None:
 
 def _as_data(snapshot: ClusterStatus) -> dict[str, Any]:
     return {
-        "settings": asdict(snapshot.settings) | {"format_version": snapshot.settings.format_version},
+        "settings": snapshot.settings.as_data(),
         **pauses_as_data(snapshot.pauses),
         "lanes": [
             {

@@ -22,11 +22,13 @@ from click.shell_completion import CompletionItem
 # answers at once, and a command whose packages are not installed does not break the others.
 COMMANDS = {
     "topics": ("ops.cli.topics:topics_group", "Create and check the cluster's topics and settings."),
+    "settings": ("ops.cli.settings:settings_group", "Show the cluster's settings; change them."),
     "node": ("ops.cli.node:node_group", "Run a delay node."),
     "cluster": ("ops.cli.cluster:cluster_group", "Show the nodes; pause, resume, switch over."),
     "check": ("ops.cli.check:check_group", "Plugins for Nagios: lag, lateness, leader."),
     "checkpoint": ("ops.cli.checkpoint:checkpoint_group", "Show what is delivered, history; replay, skip."),
     "message": ("ops.cli.message:message_group", "Schedule, cancel, show, list messages."),
+    "pending": ("ops.cli.pending:pending_group", "Move what waits to another cluster; keep a copy."),
     "doctor": ("ops.cli.doctor:doctor_command", "Say what is wrong, and what to do about it."),
     "due": ("ops.cli.due:due_command", "Draw when what is pending falls due."),
     "dead-letter": (

@@ -11,6 +11,7 @@ from ops.cli.options import connect, connection_options, together
 from ops.cli.output import Format, emit, emit_one, output_option, say
 
 if TYPE_CHECKING:
+    from delayline.settings import ClusterSettings
     from ops.topics.cluster_topics import Created
     from ops.topics.rules import TopicFinding
 
@@ -43,11 +44,7 @@ def _retention(context: click.Context, parameter: click.Parameter, value: str | 
     return value if value == LIKE_MAX_DELAY else _durations(context, parameter, value)
 
 
-_settings_options = together(
-    click.option("--partitions", type=int, help="Of the buffer (default: 4)."),
-    click.option(
-        "--lanes", type=int, help="Units of replication and election they are split into (default: 1)."
-    ),
+changeable_options = together(
     click.option(
         "--retention",
         "retention_ms",
@@ -81,16 +78,28 @@ _settings_options = together(
         metavar="DURATION",
         help="How long after its due time an id is still known to delay-if-exists: keep (default: 1h).",
     ),
+    click.option(
+        "--meaning",
+        type=int,
+        help="How requests are read (default: 2). 1: as version 0.1.0 does, which can then be run, too.",
+    ),
+)
+_settings_options = together(
+    click.option("--partitions", type=int, help="Of the buffer (default: 4)."),
+    click.option(
+        "--lanes", type=int, help="Units of replication and election they are split into (default: 1)."
+    ),
+    changeable_options,
 )
 _SETTINGS = (
     *("partitions", "lanes", "retention_ms", "max_delay_ms"),
-    *("levels_ms", "targets", "dedup_window_ms"),
+    *("levels_ms", "targets", "dedup_window_ms", "meaning"),
 )
 
 
 def chosen_settings(options: dict[str, Any]) -> dict[str, Any]:
     """Takes the settings that were given from the options: fields of `ClusterSettings`."""
-    given = {key: value for key in _SETTINGS if (value := options.pop(key)) not in (None, ())}
+    given = {key: value for key in _SETTINGS if (value := options.pop(key, None)) not in (None, ())}
     if given.get("retention_ms") == LIKE_MAX_DELAY:
         given["retention_ms"] = None
     return given
@@ -110,7 +119,7 @@ def chosen_settings(options: dict[str, Any]) -> dict[str, Any]:
 @click.option(
     "--restore",
     is_flag=True,
-    help="Write these settings as those that the cluster was made with: a node that lacks them says which.",
+    help="Write the settings that the cluster was made with: those of their topic, or what a node says.",
 )
 @output_option
 @connection_options
@@ -119,10 +128,10 @@ def create(
 ) -> int | None:
     """Make the cluster: its settings and its topics.
 
-    The settings are written once, for ever: what is in the buffer was accepted under them. Running this again
-    makes what is missing, such as a lost checkpoint topic, and changes nothing else. Where ZooKeeper has lost
-    them, or somebody has changed them, none are made beside requests: the nodes' stores know what they were,
-    and say which command restores them.
+    Running this again makes what is missing, such as a lost checkpoint topic, and changes nothing else:
+    'delayline settings change' changes settings. Where ZooKeeper has lost them, or somebody has written
+    others there, none are made beside requests: the nodes put them back from the settings topic, or say which
+    command restores them.
     """
     from ops.topics import cluster_topics
 
@@ -171,6 +180,17 @@ def _finding(found: TopicFinding) -> dict[str, str]:
 def _as_data(created: Created) -> dict[str, Any]:
     settings = created.settings
     return {
+        **settings_as_data(settings),
+        "settings_written": created.settings_written,
+        "topics_made": list(created.topics),
+        "keys_made": created.keys_made,
+        "findings": [_finding(found) for found in created.findings],
+    }
+
+
+def settings_as_data(settings: ClusterSettings) -> dict[str, Any]:
+    """For programs."""
+    return {
         "cluster": settings.cluster,
         "partitions": settings.partitions,
         "lanes": settings.lanes,
@@ -179,14 +199,12 @@ def _as_data(created: Created) -> dict[str, Any]:
         "levels_ms": list(settings.levels_ms),
         "targets": list(settings.targets),
         "dedup_window_ms": settings.dedup_window_ms,
-        "settings_written": created.settings_written,
-        "topics_made": list(created.topics),
-        "keys_made": created.keys_made,
-        "findings": [_finding(found) for found in created.findings],
+        "meaning": settings.meaning,
     }
 
 
-def _for_people(data: dict[str, Any]) -> dict[str, Any]:
+def for_people(data: dict[str, Any]) -> dict[str, Any]:
+    """The same, for those who read it."""
     from delayline.times import render_duration
 
     return {
@@ -198,6 +216,12 @@ def _for_people(data: dict[str, Any]) -> dict[str, Any]:
         "levels": " ".join(map(render_duration, data["levels_ms"])),
         "targets": " ".join(data["targets"]) or "every topic",
         "dedup window": render_duration(data["dedup_window_ms"]),
+        "meaning": data["meaning"],
+    }
+
+
+def _for_people(data: dict[str, Any]) -> dict[str, Any]:
+    return for_people(data) | {
         "settings": "written" if data["settings_written"] else "as they were",
         "keys": "made" if data["keys_made"] else "as they were",
         "topics made": " ".join(data["topics_made"]) or "none, all were there",

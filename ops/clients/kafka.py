@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     DescribeClusterResult,
     NewTopic,
@@ -157,6 +159,38 @@ class KafkaAdmin:
         self._wait_for_leaders(topic)
         return True
 
+    def set_topic(self, topic: str, key: str, value: str) -> None:
+        """Sets one of a topic's settings."""
+        entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        futures = self._client.incremental_alter_configs([resource], request_timeout=self._timeout_s)
+        try:
+            self._result(futures)
+        except KafkaException as error:
+            raise self._failure(error) from error
+
+    def newest_ms(self, topic: str) -> dict[int, int]:
+        """The newest timestamp in each partition that has a record; NotFoundError if there is no such
+        topic.
+        """
+        there = self.require(topic)
+        wanted = {
+            TopicPartition(topic, partition): OffsetSpec.max_timestamp() for partition in there.partitions
+        }
+        futures = self._client.list_offsets(wanted, request_timeout=self._timeout_s)
+        try:
+            found = {asked.partition: future.result() for asked, future in futures.items()}
+        except KafkaException as error:
+            raise self._failure(error) from error
+        return {partition: int(one.timestamp) for partition, one in found.items() if one.offset >= 0}
+
+    def delete(self, topic: str) -> None:
+        """Deletes a topic."""
+        try:
+            self._result(self._client.delete_topics([topic], request_timeout=self._timeout_s))
+        except KafkaException as error:
+            raise self._failure(error) from error
+
     def _settings(self, names: list[str]) -> dict[str, dict[str, str]]:
         if not names:
             return {}
@@ -209,7 +243,7 @@ class KafkaAdmin:
                 if not isinstance(failure, UnavailableError) or time.monotonic() > deadline_s:
                     raise failure from error
 
-    def _result(self, futures: dict[str, Any]) -> None:
+    def _result(self, futures: Mapping[Any, Any]) -> None:
         for future in futures.values():
             future.result()
 

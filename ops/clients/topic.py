@@ -29,12 +29,15 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class WantedTopic:
-    """A topic as it must be; `partitions` is their exact number, the least, or what a new one gets."""
+    """A topic as it must be; `partitions` is their exact number, the least, or what a new one gets.
+    `outlives`: the topic that keeps its records no longer than this one.
+    """
 
     name: str
     partitions: int
     rule: Literal["exactly", "at least", "any"]
     settings: tuple[Setting, ...]
+    outlives: str | None = None
 
     def takes(self, partitions: int) -> bool:
         """Whether a topic with so many will do."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from delayline import DelayProducer
+from delayline.settings_versions import SettingsVersions
 from node.config import ConnectionConfig
 from ops.demo.cluster import SESSION_TIMEOUT_S, DemoCluster
 from ops.demo.episode import Failover, longest_undisturbed_pause_ms, measured
@@ -176,7 +177,7 @@ class Demo:
         assert self._cluster.keys is not None
         config = AuditConfig(
             self._cluster.stack.bootstrap,
-            self._cluster.settings,
+            SettingsVersions.of(self._cluster.settings),
             self._cluster.keys,
             ledger=self._options.folder / "ledger.jsonl",
         )
@@ -202,6 +203,6 @@ class Demo:
                 "session_timeout_s": SESSION_TIMEOUT_S,
                 "seed": SEED,
                 "window_s": WINDOW_MS // 1000,
-                "cluster": asdict(self._cluster.settings) if self._cluster.settings else None,
+                "cluster": self._cluster.settings.as_data() if self._cluster.settings else None,
             },
         )

@@ -143,7 +143,8 @@ def _blocked(status: ClusterStatus) -> Iterable[Finding]:
 
 def _near_retention(status: ClusterStatus) -> Iterable[Finding]:
     """What waits there is carried by a leader, long before; so something keeps it from that."""
-    buffer = ClusterNames(status.settings.cluster).buffer
+    names = ClusterNames(status.settings.cluster)
+    buffer = names.buffer
     said = (one.status for one in status.members.values() if not one.is_silent(status.read_ms))
     near = {one.partition: one for known in said if known is not None for one in known.near}
     for partition, one in sorted(near.items()):
@@ -151,7 +152,8 @@ def _near_retention(status: ClusterStatus) -> Iterable[Finding]:
             f"lane {status.settings.lane_of(partition)}",
             f"retention will soon remove records of {buffer}/{partition} that are needed from offset"
             f" {one.carried} on",
-            f"raise retention.ms of {buffer} (kafka-configs.sh) until a leader has carried what waits there:"
+            f"raise retention.ms of {buffer} and {names.outcomes} (kafka-configs.sh) until a leader has"
+            " carried what waits there:"
             " a lane without a leader, an open transaction or a message too large to be written again is why",
         )
 

@@ -42,7 +42,7 @@ def _of_cluster(admin: KafkaAdmin, settings: ClusterSettings, brokers: int) -> l
     wrong += rules.check(wanted, actual, bootstrap_servers=admin.bootstrap_servers, brokers=brokers)
     findings = [problem("topics", f"{one.topic} {one.problem}", one.mend) for one in wrong]
     if not wrong:
-        findings.append(ok("topics", f"the four of {settings.cluster} are as they must be"))
+        findings.append(ok("topics", f"those of {settings.cluster} are as they must be"))
     return findings + _described(admin, names, list(actual))
 
 
@@ -60,6 +60,7 @@ def _described(admin: KafkaAdmin, names: ClusterNames, there: list[str]) -> list
         names.checkpoint: ("READ",),
         names.outcomes: ("READ",),
         names.dead_letter: ("READ",),
+        names.settings: ("READ", "WRITE"),
     }
     for topic, one in described.items():
         missing = [right.capitalize() for right in needed[topic] if right not in one.rights]

@@ -1,4 +1,4 @@
-"""Make a cluster: its settings znode and its four topics; and check that they are as they must be.
+"""Make a cluster: its settings and its topics; and check that they are as they must be.
 
 The settings come first. A znode is created by one and only one, so of two operators with different ideas one
 is told of the other's, and no topic is made by rules that are not the cluster's.
@@ -13,20 +13,22 @@ from functools import partial
 from typing import Any
 
 from delayline.names import ClusterNames
-from delayline.settings import ClusterSettings
+from delayline.settings import FIRST_MEANING, ClusterSettings
+from delayline.settings_versions import SettingsVersions, differing
 from delayline.signing import Keyring
 from election.errors import ZnodeMissing
 from election.operators import Author
 from election.registry import Registry
 from node.config import ConnectionConfig
 from ops.clients.kafka import KafkaAdmin
+from ops.clients.settings_topic import SettingsTopic
 from ops.clients.topic import Topic, WantedTopic
 from ops.clients.zookeeper import registry
 from ops.cluster.accept_kafka import require_same, write_down
 from ops.errors import ConfigError, ConflictError, NotFoundError
 from ops.topics import rules
 from ops.topics.new_settings import new_settings
-from ops.topics.restore import refuse_beside_records, require_all
+from ops.topics.restore import lost_settings, refuse_beside_records, require_all
 from ops.topics.restore import restore as restored
 from ops.topics.rules import BUFFER_MAX_MESSAGE_BYTES, TopicFinding, wanted_topics
 
@@ -69,8 +71,9 @@ def create(
         replication: of new topics; default one replica a broker, 3 at most.
         max_message_bytes: the largest batch that a new buffer topic takes.
         new_keys: make keys even where the nodes that have the old ones are thought to be lost.
-        restore: who restores the settings that the cluster was made with, and why. All of them are chosen
-            then, and stand in place of what there is.
+        restore: who restores the settings that the cluster was made with, and why. They are those of their
+            topic, or, if it has none, what the nodes that are there say, or all of them are chosen. They
+            stand in place of what there is.
         any_retention: take one, too, that leaves no time for an outage, as tests have it.
 
     Raises:
@@ -83,7 +86,7 @@ def create(
     """
     admin = KafkaAdmin(config)
     names = ClusterNames(config.cluster)
-    there = admin.topics(sorted(names.own_topics))
+    there = admin.topics(sorted({*names.own_topics, names.settings}))
     replication = _replication(replication, admin.brokers())
     with registry(config) as znodes:
         require_same(znodes, admin, config.cluster)
@@ -91,7 +94,8 @@ def create(
             new = partial(new_settings, any_retention=any_retention)
             settings, stands = _settle(znodes, admin, config.cluster, chosen or {}, new)
         else:
-            settings, stands = _complete(config.cluster, chosen or {}), True
+            (lost, are_sure), stands = _lost(config, znodes, chosen or {}), True
+            settings = lost.settings
         wanted = wanted_topics(settings, max_message_bytes or _buffer_limit(there.get(names.buffer)))
         _refuse_other_partitions(wanted, there, stands=stands)
         keyless = znodes.keys() is None
@@ -100,7 +104,11 @@ def create(
             _refuse_running(znodes)
         elif keyless and not used:  # before the settings: a node that waits for these finds both
             znodes.create_keys(_new_keys())
-        written = znodes.create_settings(settings) if restore is None else restored(znodes, settings, restore)
+        written = (
+            znodes.create_settings(settings)
+            if restore is None
+            else restored(znodes, lost, restore, are_sure=are_sure)
+        )
     made = [topic.name for topic in wanted if topic.name not in there and admin.create(topic, replication)]
     # Where the settings were lost with ZooKeeper, so were the keys: nodes have copies of them.
     with registry(config) as znodes:
@@ -108,9 +116,28 @@ def create(
             znodes.create_keys(_new_keys(admin.ends(names.buffer), admin.ends(names.checkpoint)))
         if restore is None:  # where ZooKeeper was lost, its nodes know better
             write_down(znodes, admin, config.cluster, settings.lanes)
+        if settings.meaning > FIRST_MEANING:
+            write_settings(config, znodes)
     makes_keys = keyless and (not used or not written or new_keys)
     findings = tuple(_findings(admin, settings))
     return Created(settings, written, tuple(made), makes_keys, makes_keys or not keyless, findings)
+
+
+def make_settings_topic(admin: KafkaAdmin, settings: ClusterSettings) -> None:
+    """If there is none: a cluster of the first meaning has none, or somebody has deleted it."""
+    wanted = rules.settings_topic(ClusterNames(settings.cluster))
+    if not admin.exists(wanted.name):
+        admin.create(wanted, _replication(None, admin.brokers()))
+
+
+def write_settings(config: ConnectionConfig, znodes: Registry) -> None:
+    """Has the settings stand in their topic, if it has none: it is new, or was deleted."""
+    ring = znodes.keys()
+    if ring is None:  # lost with ZooKeeper: the first node puts them back
+        return
+    topic = SettingsTopic(config, ClusterNames(config.cluster), ring)
+    if topic.read() is None:
+        topic.write_first(znodes.settings_versions())
 
 
 def _was_used(admin: KafkaAdmin, names: ClusterNames, there: Mapping[str, Topic]) -> bool:
@@ -152,8 +179,13 @@ def check(config: ConnectionConfig, target: str | None = None) -> list[TopicFind
 
 def read_settings(config: ConnectionConfig) -> ClusterSettings:
     """The cluster's settings; ZnodeMissing if it was never created."""
+    return read_versions(config).settings
+
+
+def read_versions(config: ConnectionConfig) -> SettingsVersions:
+    """The cluster's settings and what they were; ZnodeMissing if it was never created."""
     with registry(config) as znodes:
-        return znodes.settings()
+        return znodes.settings_versions()
 
 
 def _replication(chosen: int | None, brokers: int) -> int:
@@ -175,16 +207,28 @@ def _settle(
     try:
         present = znodes.settings()
     except ZnodeMissing:
-        refuse_beside_records(znodes, admin, ClusterNames(cluster).buffer)
+        refuse_beside_records(znodes, admin, ClusterNames(cluster))
         return _settings(new, cluster=cluster, **chosen), False
     settings = _settings(replace, present, **chosen)
     znodes.check_settings(settings)
     return settings, True
 
 
-def _complete(cluster: str, chosen: Mapping[str, Any]) -> ClusterSettings:
-    require_all(chosen)
-    return _settings(ClusterSettings, cluster=cluster, **chosen)
+def _lost(
+    config: ConnectionConfig, znodes: Registry, chosen: Mapping[str, Any]
+) -> tuple[SettingsVersions, bool]:
+    """What ZooKeeper has lost, by who knows it best; and whether that is their topic."""
+    ring, names = znodes.keys(), ClusterNames(config.cluster)
+    in_topic = None if ring is None else SettingsTopic(config, names, ring).read()
+    found = in_topic or (None if chosen else lost_settings(znodes))
+    if found is None:
+        require_all(chosen)
+        return SettingsVersions.of(_settings(ClusterSettings, cluster=config.cluster, **chosen)), False
+    if chosen and differing(found.settings, _settings(replace, found.settings, **chosen)):
+        raise ConflictError(
+            f"the settings in {names.settings} are others than those given: run this without them"
+        )
+    return found, in_topic is not None
 
 
 def _settings(make: Any, *args: Any, **fields: Any) -> ClusterSettings:

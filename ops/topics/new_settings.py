@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from delayline.settings import ClusterSettings
+from delayline.settings import FIRST_MEANING, ClusterSettings
 from delayline.times import DAY_MS, HOUR_MS, render_duration
 
 RETENTION_MS: Final = 7 * DAY_MS
@@ -18,17 +18,24 @@ def new_settings(cluster: str, *, any_retention: bool = False, **chosen: Any) ->
 
     Raises ValueError.
     """
-    chosen = {"retention_ms": RETENTION_MS} | chosen
-    if chosen["retention_ms"] is not None:
+    if chosen.get("meaning") != FIRST_MEANING:
+        chosen = {"retention_ms": RETENTION_MS} | chosen
+    if chosen.get("retention_ms") is not None:
         chosen = {"max_delay_ms": MAX_DELAY_MS} | chosen
     settings = ClusterSettings(cluster, **chosen)
+    if not any_retention:
+        expect_lasting(settings)
+    return settings
+
+
+def expect_lasting(settings: ClusterSettings) -> None:
+    """That the retention leaves time for an outage. ValueError."""
     least_ms = least_retention_ms(settings.dedup_window_ms)
-    if not any_retention and settings.retention_ms is not None and settings.retention_ms < least_ms:
+    if settings.retention_ms is not None and settings.retention_ms < least_ms:
         raise ValueError(
             f"retention is {render_duration(settings.retention_ms)}: it must be at least"
             f" {render_duration(least_ms)}, twice the dedup window and {render_duration(2 * OUTAGE_MS)}"
         )
-    return settings
 
 
 def least_retention_ms(dedup_window_ms: int) -> int:

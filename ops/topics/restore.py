@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from delayline.settings import ClusterSettings
+from delayline.names import ClusterNames
+from delayline.settings_versions import SettingsVersions
 from election.operators import Author, HistoryEntry
 from election.registry import Registry
 from node.refusal import restore_command
@@ -22,6 +23,7 @@ _NEEDED: Final = {
     "max_delay_ms": "--max-delay",
     "levels_ms": "--level",
     "dedup_window_ms": "--dedup-window",
+    "meaning": "--meaning",
 }
 
 _ASK_A_STORE: Final = (
@@ -30,12 +32,17 @@ _ASK_A_STORE: Final = (
 )
 
 
-def refuse_beside_records(znodes: Registry, admin: KafkaAdmin, buffer: str) -> None:
-    """What is in the buffer was accepted under settings: under others it would be lost, or a dead letter."""
-    if not admin.exists(buffer):
-        return
-    begins, ends = admin.begins(buffer), admin.ends(buffer)
-    if all(ends[partition] == begin for partition, begin in begins.items()):
+def refuse_beside_records(znodes: Registry, admin: KafkaAdmin, names: ClusterNames) -> None:
+    """What is in the buffer was accepted under settings: under others it would be lost, or a dead letter. And
+    those that stand in their topic are the cluster's.
+    """
+    if _has_records(admin, names.settings):
+        raise ConflictError(
+            f"this ZooKeeper has no settings of the cluster, and {names.settings} has: `delayline topics"
+            f" create --restore --cluster {names.cluster}` writes those"
+        )
+    buffer = names.buffer
+    if not _has_records(admin, buffer):
         return
     commands = sorted({restore_command(settings) for settings in _of_views(znodes).values()})
     way_out = f"restore them: {' or '.join(commands)}" if commands else _ASK_A_STORE
@@ -45,10 +52,34 @@ def refuse_beside_records(znodes: Registry, admin: KafkaAdmin, buffer: str) -> N
     )
 
 
-def restore(znodes: Registry, settings: ClusterSettings, author: Author) -> bool:
+def _has_records(admin: KafkaAdmin, topic: str) -> bool:
+    if not admin.exists(topic):
+        return False
+    begins, ends = admin.begins(topic), admin.ends(topic)
+    return any(ends[partition] != begin for partition, begin in begins.items())
+
+
+def lost_settings(znodes: Registry) -> SettingsVersions | None:
+    """What the nodes that are there say: the latest of their settings; None if none says any. ConflictError
+    if they do not agree.
+    """
+    views = list(_of_views(znodes).items())
+    if not views:
+        return None
+    name, found = views[0]
+    for other, settings in views[1:]:
+        try:
+            found = found.united(settings)
+        except ValueError as error:
+            raise ConflictError(f"{name} and {other} have different settings: {error}") from error
+    return found
+
+
+def restore(znodes: Registry, settings: SettingsVersions, author: Author, *, are_sure: bool) -> bool:
     """Writes the settings that the cluster was made with, whatever stands there; False if they do already.
 
-    Raises ConflictError if a node works with others, or may, or none that is there has these; SettingsNewer.
+    `are_sure`: their topic has them. Raises ConflictError if a node works with others, or may, or, where they
+    are not sure, none that is there has these; SettingsNewer.
     """
     views = _of_views(znodes)
     members = members_of(znodes)
@@ -58,13 +89,15 @@ def restore(znodes: Registry, settings: ClusterSettings, author: Author) -> bool
             f"{', '.join(unreadable)} says nothing that this version can read, and may work with other"
             " settings: stop it first, or use its version of this command"
         )
-    working = sorted(node for node, its in views.items() if its != settings and not members[node].refuses)
+    working = sorted(
+        node for node, its in views.items() if not its.leads_to(settings) and not members[node].refuses
+    )
     if working:
         raise ConflictError(
             f"{', '.join(working)} works with other settings: if these are the right ones, stop it first; if"
             f" its own are: {restore_command(views[working[0]])}"
         )
-    if views and settings not in views.values():
+    if views and not are_sure and not any(its.leads_to(settings) for its in views.values()):
         commands = sorted({restore_command(its) for its in views.values()})
         raise ConflictError(f"no node's view was made with these settings: {' or '.join(commands)}")
     entry = HistoryEntry(what="settings restored", author=author, after=settings.to_json())
@@ -78,12 +111,12 @@ def require_all(chosen: Mapping[str, Any]) -> None:
         raise ConfigError(f"--restore needs every setting as it was: {', '.join(missing)} missing")
 
 
-def _of_views(znodes: Registry) -> dict[str, ClusterSettings]:
+def _of_views(znodes: Registry) -> dict[str, SettingsVersions]:
     """What the nodes that are there say that their views were made with."""
     found = {}
     for node, member in members_of(znodes).items():
         try:
-            found[node] = ClusterSettings.from_json("" if member.status is None else member.status.settings)
+            found[node] = SettingsVersions.from_json("" if member.status is None else member.status.settings)
         except ValueError:
             continue  # none yet, or another version's
     return found

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from delayline.names import ClusterNames
-from delayline.settings import KAFKA_MAX_MESSAGE_BYTES, ClusterSettings
+from delayline.settings import FIRST_MEANING, KAFKA_MAX_MESSAGE_BYTES, ClusterSettings
 from delayline.times import DAY_MS, render_duration
 from ops.clients.topic import Setting, Topic, WantedTopic, min_insync_replicas
 
@@ -43,15 +43,32 @@ class TopicFinding:
 def wanted_topics(
     settings: ClusterSettings, max_message_bytes: int = BUFFER_MAX_MESSAGE_BYTES
 ) -> tuple[WantedTopic, ...]:
-    """The four topics of a cluster: buffer, checkpoint, outcomes, dead-letter."""
+    """The topics of a cluster: buffer, checkpoint, outcomes, dead-letter, settings. In the first meaning
+    there is no topic of settings, since they never change.
+    """
     names = ClusterNames(settings.cluster)
     buffer, lanes = settings.partitions, settings.lanes
+    changing = (settings_topic(names),) if settings.meaning > FIRST_MEANING else ()
     return (
         WantedTopic(names.buffer, buffer, "exactly", _buffer(settings, max_message_bytes)),
         WantedTopic(names.checkpoint, lanes, "at least", _CHECKPOINT),
-        WantedTopic(names.outcomes, lanes, "at least", _outcomes(settings)),
+        WantedTopic(
+            names.outcomes,
+            lanes,
+            "at least",
+            _outcomes(settings),
+            outlives=None if settings.retention_ms is None else names.buffer,
+        ),
         WantedTopic(names.dead_letter, buffer, "any", _dead_letter(max_message_bytes)),
+        *changing,
     )
+
+
+def settings_topic(names: ClusterNames) -> WantedTopic:
+    """Of few records, which stay for ever: whoever could have one removed, by compaction say, could take
+    back a change.
+    """
+    return WantedTopic(names.settings, 1, "exactly", _SETTINGS)
 
 
 _NO_UNCLEAN = Setting(
@@ -86,7 +103,7 @@ def _buffer_retention(settings: ClusterSettings) -> Setting:
         why = f"what waits is written again within the cluster's retention, {render_duration(retention_ms)}"
     else:
         # An id is known from the log alone: also for as long as a repeated request is a duplicate.
-        retention_ms = settings.max_delay_ms + settings.dedup_window_ms + RETENTION_MARGIN_MS
+        retention_ms = settings.longest_delay_ms + settings.dedup_window_ms + RETENTION_MARGIN_MS
         why = (
             "messages would be deleted before they are due: the longest delay is"
             f" {render_duration(settings.max_delay_ms)}, and what waits is not written again"
@@ -108,16 +125,28 @@ _CHECKPOINT = (
 )
 
 
+_SETTINGS = (
+    _DELETE,
+    Setting("retention.ms", "-1", "exactly", "the settings must stay for ever"),
+    Setting("retention.bytes", "-1", "exactly", "the settings must stay for ever"),
+    Setting("max.message.bytes", str(KAFKA_MAX_MESSAGE_BYTES), "at least", "the settings are one record"),
+    _NO_UNCLEAN,
+)
+
+
 def _outcomes(settings: ClusterSettings) -> tuple[Setting, ...]:
     retention_ms, why = OUTCOMES_RETENTION_MS, "an audit reads the outcomes of a week"
     if settings.retention_ms is not None and settings.retention_ms > retention_ms:
-        retention_ms, why = settings.retention_ms, "a node that is made from the buffer reads them, too"
+        retention_ms, why = settings.retention_ms, _READ_BESIDE
     return (
         _DELETE,
         Setting("retention.ms", str(retention_ms), "at least", why),
         Setting("retention.bytes", "-1", "exactly", "a size limit deletes outcomes that are still needed"),
         _NO_UNCLEAN,
     )
+
+
+_READ_BESIDE = "a node that is made from the buffer reads them, too"
 
 
 def _dead_letter(buffer_max_message_bytes: int) -> tuple[Setting, ...]:
@@ -128,6 +157,27 @@ def _dead_letter(buffer_max_message_bytes: int) -> tuple[Setting, ...]:
         Setting("max.message.bytes", str(least), "free"),
         _NO_UNCLEAN,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RaisedRetention:
+    """A topic whose records have to be kept for longer. -1: for ever."""
+
+    topic: str
+    from_ms: int
+    to_ms: int
+
+
+def raised_retention(wanted: Iterable[WantedTopic], actual: Mapping[str, Topic]) -> list[RaisedRetention]:
+    """Which topics keep their records for too short, of those that are there."""
+    return [
+        RaisedRetention(topic.name, int(actual[topic.name].settings["retention.ms"]), int(setting.value))
+        for topic in wanted
+        for setting in topic.settings
+        if setting.key == "retention.ms"
+        and topic.name in actual
+        and not setting.allows(actual[topic.name].settings["retention.ms"])
+    ]
 
 
 def check(
@@ -141,6 +191,7 @@ def check(
             found.append(TopicFinding(topic.name, "is missing", "delayline topics create"))
         else:
             found += _check_topic(topic, actual[topic.name], mender, brokers)
+            found += _check_outlives(topic, actual, mender)
     return found + _check_dead_letter(list(wanted), actual, mender)
 
 
@@ -212,6 +263,22 @@ def _check_topic(topic: WantedTopic, actual: Topic, mender: _Mender, brokers: in
     return found + _check_insync(actual, mender)
 
 
+def _check_outlives(
+    topic: WantedTopic, actual: Mapping[str, Topic], mender: _Mender
+) -> Iterable[TopicFinding]:
+    """Beside what the cluster's settings ask for: an operator may keep the buffer for longer."""
+    other = None if topic.outlives is None else actual.get(topic.outlives)
+    if other is None:
+        return
+    least, is_now = other.settings["retention.ms"], actual[topic.name].settings["retention.ms"]
+    is_shorter = is_now != "-1" and (least == "-1" or int(is_now) < int(least))
+    if is_shorter and all(one.allows(is_now) for one in topic.settings if one.key == "retention.ms"):
+        problem = (
+            f"retention.ms is {is_now}, must be no less than that of {other.name}, {least}: {_READ_BESIDE}"
+        )
+        yield TopicFinding(topic.name, problem, mender.setting(topic.name, "retention.ms", least))
+
+
 def _demand(setting: Setting) -> str:
     return setting.value if setting.rule == "exactly" else f"{setting.rule} {setting.value}"
 
@@ -253,7 +320,7 @@ def _check_target_insync(target: Topic, mender: _Mender) -> list[TopicFinding]:
 def _check_dead_letter(
     wanted: Sequence[WantedTopic], actual: Mapping[str, Topic], mender: _Mender
 ) -> list[TopicFinding]:
-    buffer, *_, dead_letter = (actual.get(topic.name) for topic in wanted)
+    buffer, _, _, dead_letter, *_ = (actual.get(topic.name) for topic in wanted)
     return _check_size(dead_letter, buffer, mender) if buffer and dead_letter else []
 
 

@@ -28,16 +28,17 @@ class Bounds:
     def edge_ms(self, target: Column) -> Column:
         """The edge for a message to `target`, whichever way it has ended."""
         own = max(self.outcomes_edge_ms, self.letters_edge_ms)
-        return F.greatest(F.lit(own), _looked_up(self.target_edges_ms, target, 0))
+        return F.greatest(F.lit(own), looked_up(self.target_edges_ms, target, 0))
 
     def before_buffer(self, source: Column) -> Column:
         """Whether `source` was in the buffer once: it lies before the first offset there is."""
         parts = F.split(source, "/")
-        first = _looked_up(self.buffer_first, F.get(parts, 1).try_cast("int"), 0)
+        first = looked_up(self.buffer_first, F.get(parts, 1).try_cast("int"), 0)
         return F.coalesce(F.get(parts, 2).try_cast("long") < first, F.lit(False))
 
 
-def _looked_up(mapping: Mapping[str, int] | Mapping[int, int], key: Column, default: int) -> Column:
+def looked_up(mapping: Mapping[str, int] | Mapping[int, int], key: Column, default: int) -> Column:
+    """What a small mapping has for each row's key."""
     if not mapping:
         return F.lit(default)
     pairs = [F.lit(item) for pair in mapping.items() for item in pair]

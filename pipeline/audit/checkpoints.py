@@ -12,11 +12,12 @@ from delayline.signing import BadSignatureError, Keyring
 from pipeline.audit.flaw import flaws, said, violations
 from pipeline.audit.meaning import source
 
-VECTORS = ("applied", "seen", "read", "written_back")
+VECTORS = ("applied", "seen", "read", "written_back", "carried")
 _JSON = (
     "lane int, epoch long, position array<long>, overruns array<struct<position: array<long>>>, "
     "applied map<string, long>, seen map<string, long>, "
-    "read map<string, long>, written_back map<string, long>, delivered_up_to_ms long, node string, "
+    "read map<string, long>, written_back map<string, long>, carried map<string, long>, "
+    "delivered_up_to_ms long, node string, "
     "at_ms long, first boolean, operation struct<number: long, refused: string, "
     "request: struct<type: string, from_ms: long, to_ms: long, target: string>, "
     # Offsets go up to the last one that there can be, which no long holds.
@@ -167,11 +168,16 @@ def _first_passes() -> Column:
 
 
 def _same(name: str) -> Column:
-    """Spark compares no maps."""
+    """Spark compares no maps. A vector that a version does not know is one of no partitions."""
     now, before = F.col(name), F.col(f"before.{name}")
     if name not in VECTORS:
         return now.eqNullSafe(before)
-    return F.array_sort(F.map_entries(now)).eqNullSafe(F.array_sort(F.map_entries(before)))
+    same = F.array_sort(F.map_entries(now)).eqNullSafe(F.array_sort(F.map_entries(before)))
+    return same | ((_size(now) <= 0) & (_size(before) <= 0))
+
+
+def _size(vector: Column) -> Column:
+    return F.coalesce(F.size(vector), F.lit(0))
 
 
 def _vector_moved_back(name: str) -> Column:

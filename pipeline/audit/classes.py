@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from delayline.outcome_kinds import OutcomeKind
 from delayline.rejects import RejectCode
 from pipeline.audit.bounds import Bounds
+from pipeline.audit.carries import OF_SUCCESSOR
 from pipeline.audit.meaning import CANCEL, REJECT, RESCHEDULE, SCHEDULE
 
 CLASSES = (
@@ -69,7 +70,12 @@ def with_class(cases: DataFrame, bounds: Bounds) -> DataFrame:
 def is_message() -> Column:
     """A user's own schedule, or what was meant to be one; or one that was written back to recur."""
     own = F.col("parent").isNull() | recurs()
-    return F.col("kind").isin(SCHEDULE, REJECT) & own & ~F.col("duplicate")
+    return F.col("kind").isin(SCHEDULE, REJECT) & own & ~F.col("duplicate") & ~_is_root_alone()
+
+
+def _is_root_alone() -> Column:
+    """A recurring request of which nothing but what goes back to it is known any more."""
+    return recurs() & F.col("stand_in").eqNullSafe(F.lit(OF_SUCCESSOR))
 
 
 def is_control() -> Column:
@@ -128,9 +134,8 @@ def _of_recurring() -> Column:
     """By its own row only where that is not all that there can be to it."""
     end = F.col("end")
     never_begun = is_beginning() & (end == OutcomeKind.DEAD_LETTERED)
-    return F.when(end.isin(OutcomeKind.DUPLICATE, "aged-out", "lost") | never_begun, end).when(
-        end.isNotNull(), "recurring"
-    )
+    told = F.when(end.isNotNull() | _is_root_alone(), "recurring")
+    return F.when(end.isin(OutcomeKind.DUPLICATE, "aged-out", "lost") | never_begun, end).otherwise(told)
 
 
 def _death(code: Column) -> Column:

@@ -9,6 +9,7 @@ from typing import Any
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsVersions
 from delayline.signing import Keyring
 
 GRACE_MS = 5_000
@@ -20,7 +21,7 @@ class AuditConfig:
 
     Args:
         bootstrap_servers: Kafka brokers, `host:port,...`.
-        settings: the cluster's settings; what a request means depends on them.
+        versions: the cluster's settings and what they were; what a request means depends on them.
         keyring: the keys that the service signs with.
         ledger: a file that `LedgerWriter` wrote, to hold the buffer against; None: no ledger.
         now_ms: epoch ms up to which nothing may be outstanding; None: the time at which the audit starts.
@@ -31,7 +32,7 @@ class AuditConfig:
     """
 
     bootstrap_servers: str
-    settings: ClusterSettings
+    versions: SettingsVersions
     keyring: Keyring
     ledger: Path | None = None
     now_ms: int | None = None
@@ -39,6 +40,11 @@ class AuditConfig:
     max_clock_skew_ms: int = 500
     kafka: Mapping[str, str] = field(default_factory=dict)
     listed: int = 1_000
+
+    @property
+    def settings(self) -> ClusterSettings:
+        """As they are now."""
+        return self.versions.settings
 
     @property
     def client_config(self) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Evidence:
         return cls(
             _deliveries(read(targets), names),
             dead_letters(read([names.dead_letter])),
-            _outcomes(read([names.outcomes])),
+            outcomes(read([names.outcomes])),
         )
 
 
@@ -137,8 +137,10 @@ def _placed(records: DataFrame, rows: DataFrame) -> DataFrame:
     return joined.withColumn("source", own).drop("row_offset")
 
 
-def _outcomes(topic: DataFrame) -> DataFrame:
-    """`keyed_by` is the request that an outcome is of; its fields are null if it cannot be read."""
+def outcomes(topic: DataFrame) -> DataFrame:
+    """Of the outcomes topic: `keyed_by` is the request that an outcome is of; the other fields are null if it
+    cannot be read.
+    """
     record = source("topic", "partition", "offset")
     return topic.select(
         F.coalesce(F.col("key").cast("string"), record).alias("keyed_by"),

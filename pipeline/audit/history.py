@@ -23,6 +23,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from delayline.outcome_kinds import OutcomeKind
+from pipeline.audit.carries import OF_SUCCESSOR
 from pipeline.audit.holds import holds, let_go
 from pipeline.audit.meaning import CANCEL, RESCHEDULE, SCHEDULE, beside_source
 
@@ -198,7 +199,7 @@ def _with_neighbours(placed: DataFrame) -> DataFrame:
     event = F.when(
         is_event & ~F.col("dropped"),
         F.struct(
-            "kind", "offset", "timestamp_ms", "source", "parent", "settled_by", "seen_by",
+            "kind", "offset", "timestamp_ms", "source", "parent", "settled_by", "seen_by", "stand_in",
             origin.alias("origin"), F.coalesce("root", "source").alias("root"), word_of().alias("word"),
         ),
     )  # fmt: skip
@@ -236,6 +237,12 @@ def word_of() -> Column:
     return F.coalesce("moved_by", F.substring_index("root", "/", -1).try_cast("long"), "offset")
 
 
+def is_untold(event: str) -> Column:
+    """Whether that event of the id may be another one, which stood where the log is gone."""
+    found = F.col(event)
+    return F.col("cut") & (found.isNull() | found["stand_in"].eqNullSafe(F.lit(OF_SUCCESSOR)))
+
+
 def _named() -> Column:
     """The source that a cancel names."""
     return F.when(F.col("names").isNotNull(), beside_source("names"))
@@ -264,7 +271,7 @@ def _expected(history: DataFrame) -> DataFrame:
     return history.withColumns(
         {
             "answered_by": answered_by,
-            "judged": F.coalesce(answered_by > F.col("whole_from"), F.lit(False)),
+            "judged": F.coalesce(answered_by > F.col("whole_from"), F.lit(False)) & ~is_untold("before"),
             "expected": F.when(answered_by.isNotNull(), expected),
             "removed": _removed(),
             "gone_by": F.when((kind == SCHEDULE) & (by_id | (after["kind"] == CANCEL)), after["seen_by"]),

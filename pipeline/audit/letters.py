@@ -15,7 +15,7 @@ _ADDED: Final = 3
 _FRAMING_BYTES: Final = 100
 _HEADER_FRAMING_BYTES: Final = 10
 # Their letters have none of the headers.
-_SHORN: Final = (RejectCode.HEADER_KEY, RejectCode.UNDECODABLE)
+SHORN: Final = (RejectCode.HEADER_KEY, RejectCode.UNDECODABLE)
 # The brokers have refused the message for what it is: they may refuse its letter, too, and then it is bare.
 _REFUSED: Final = (RejectCode.TOO_LARGE, RejectCode.UNDELIVERABLE)
 
@@ -29,7 +29,7 @@ def altered_parts(limit_bytes: int) -> Column:
     """
     letter, row = F.col("letter"), F.col("row")
     had = F.slice(letter["headers"], 1, F.greatest(F.size(letter["headers"]) - _ADDED, F.lit(0)))
-    readable = ~F.coalesce(F.col("code").isin(*_SHORN), F.lit(False))
+    readable = ~F.coalesce(F.col("code").isin(*SHORN), F.lit(False))
     same_key = letter["key_sha"].eqNullSafe(row["key_sha"])
     same_headers = ~readable | (had == row["headers"])
     parts = F.concat_ws(

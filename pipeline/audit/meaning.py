@@ -8,24 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from delayline import wire
-from delayline.names import ClusterNames
+from delayline.names import ClusterNames, parse_source
 from delayline.partitioner import partition_for
 from delayline.recurrence import Recurrence
 from delayline.rejects import RejectCode
-from delayline.settings import ClusterSettings
+from delayline.settings import FIRST_MEANING
+from delayline.settings_versions import SettingsVersions
 from delayline.signing import Keyring
 from node.kafka.fetch.records import MOST_HEADERS
 from pipeline.audit.batches import RejectedBatches
-from pipeline.audit.content import content_digest, digest, headers_digest_of
+from pipeline.audit.content import content_digest, content_of, digest, headers_digest_of
+from pipeline.audit.letters import SHORN
+from store.rows import (
+    Headers,
+    NewerCarry,
+    RejectRow,
+    RescheduleRow,
+    Row,
+    decode_carry,
+    decode_row,
+)
 
 SCHEDULE, CANCEL, RESCHEDULE, REJECT = "schedule", "cancel", "reschedule", "reject"
-CARRY = "carry"
+CARRY = "carry"  # what it carries may stand in for its original: pipeline/audit/carries.py
+MARK = "mark"
 # What the service has written back has one of these at least; its signature is also of its value.
 _SIGNED = (wire.H_PARENT, wire.H_SIGNATURE)
 
@@ -34,7 +47,9 @@ MEANING = (
     "target_partition int, expire_at_ms long, parent long, root string, attempt int, occurrence long, "
     "recurrence struct<cron: string, interval_ms: long, factor_permille: int, time_zone: string, "
     "times: long, until_ms: long, missed: string>, keep boolean, names long, code string, "
-    "headers_sha binary, serial array<long>, batch long, moved_by long"
+    "headers_sha binary, serial array<long>, batch long, moved_by long, "
+    "carried struct<offset: long, kind: string, key_sha: binary, value_sha: binary, key_bytes: int, "
+    "value_bytes: int, headers: array<struct<key: string, value: binary>>, content: string>"
 )
 # What Kafka's Java client makes of bytes that are not UTF-8.
 _UNDECODABLE = "\ufffd"
@@ -50,6 +65,21 @@ class RequestRecord(NamedTuple):
     key: bytes | None
     value: bytes | None  # of what has been written back only
     headers: list[tuple[str, bytes | None]]
+
+
+class CarriedRecord(NamedTuple):
+    """The record that a carry says again, as the store has it: where it stood, what it asks for, its parts
+    and their digests.
+    """
+
+    offset: int
+    kind: str
+    key_sha: bytes | None
+    value_sha: bytes | None
+    key_bytes: int | None
+    value_bytes: int | None
+    headers: Headers
+    content: str | None  # None: the store does not have all of it
 
 
 class Meaning(NamedTuple):
@@ -75,30 +105,31 @@ class Meaning(NamedTuple):
     serial: tuple[int, int] | None = None  # of what the service has written back
     batch: int | None = None  # where the batch begins with which it was rejected
     moved_by: int | None = None  # offset of the user's last reschedule of it
+    carried: CarriedRecord | None = None  # by a carry, whose other fields are then those of its row
 
 
 def requests(
     buffer: DataFrame,
-    settings: ClusterSettings,
+    versions: SettingsVersions,
     keyring: Keyring,
     partitions: Mapping[str, int],
     rejected: RejectedBatches,
 ) -> DataFrame:
     """The buffer's records and what they ask for: `MEANING`'s columns, content digests, `source`, `lane`.
-    Copies of what was written back are among them: see `without_copies_and_carries`.
+    Copies of what was written back are among them (see `without_copies`), and carries.
 
     `partitions`: how many each topic has.
     """
     header_keys = F.transform("headers", lambda header: header["key"])
     header_values = F.transform("headers", lambda header: header["value"])
-    parse = F.udf(_parser(settings, keyring, partitions, rejected), MEANING)
+    parse = F.udf(_parser(versions, keyring, partitions, rejected), MEANING)
     signed = F.when(F.arrays_overlap(header_keys, F.array(*map(F.lit, _SIGNED))), F.col("value"))
     meaning = parse("partition", "offset", "timestamp_ms", "key", signed, header_keys, header_values)
     parsed = buffer.select(
         "partition",
         "offset",
         "timestamp_ms",
-        (F.col("partition") % settings.lanes).alias("lane"),
+        (F.col("partition") % versions.settings.lanes).alias("lane"),
         source("topic", "partition", "offset").alias("source"),
         digest(F.col("key")).alias("key_sha"),
         digest(F.col("value")).alias("value_sha"),
@@ -127,10 +158,9 @@ def beside_source(offset: str) -> Column:
 
 
 def _parser(
-    settings: ClusterSettings, keyring: Keyring, partitions: Mapping[str, int], rejected: RejectedBatches
+    versions: SettingsVersions, keyring: Keyring, partitions: Mapping[str, int], rejected: RejectedBatches
 ) -> Callable[..., tuple[Any, ...]]:
-    names = ClusterNames(settings.cluster)
-    without_limit = replace(settings, max_delay_ms=_NO_LIMIT_MS)
+    names = ClusterNames(versions.settings.cluster)
 
     def parse(  # the columns of a record
         partition: int,
@@ -152,9 +182,13 @@ def _parser(
         elif any(_UNDECODABLE in header_key for header_key in header_keys):
             meaning = Meaning(REJECT, due_ms=timestamp_ms, code=RejectCode.HEADER_KEY)
         else:
+            settings = versions.settings_at(partition, offset)
             request = wire.parse(record, settings, names, keyring)
+            if isinstance(request, wire.SettingsMark):
+                request = wire.weighed_mark(request, record, versions)
             meaning = _meaning(record, request, partitions)
             if meaning.code == RejectCode.DELAY_TOO_LONG:
+                without_limit = replace(settings, max_delay_ms=_NO_LIMIT_MS)
                 meaning = _of_chain(meaning, wire.parse(record, without_limit, names, keyring))
         # A plain string: Spark's own side knows none of our classes.
         code = None if meaning.code is None else str(meaning.code)
@@ -171,7 +205,9 @@ def _meaning(record: RequestRecord, request: wire.Request, partitions: Mapping[s
     if isinstance(request, wire.Reject):
         return Meaning(REJECT, due_ms=record.timestamp_ms, code=request.code, serial=request.serial)
     if isinstance(request, wire.Carry):
-        return Meaning(CARRY, serial=request.serial)
+        return _carry(request, partitions)
+    if isinstance(request, wire.SettingsMark):
+        return Meaning(MARK)
     return Meaning(
         RESCHEDULE,
         request.id,
@@ -183,6 +219,60 @@ def _meaning(record: RequestRecord, request: wire.Request, partitions: Mapping[s
         attempt=request.attempt,
         serial=request.serial,
     )
+
+
+def _carry(request: wire.Carry, partitions: Mapping[str, int]) -> Meaning:
+    """The meaning of its row. Of what a newer version has written, nothing but that."""
+    try:
+        due_ms, offset, raw = decode_carry(request.row)
+    except NewerCarry as error:
+        return Meaning(CARRY, code=str(error), serial=request.serial)
+    row = decode_row(raw)
+    meaning = _of_row(row, due_ms, partitions)
+    return meaning._replace(kind=CARRY, serial=request.serial, carried=_record(offset, meaning.kind, row))
+
+
+def _of_row(row: Row, due_ms: int, partitions: Mapping[str, int]) -> Meaning:
+    if isinstance(row, RejectRow):
+        return Meaning(REJECT, due_ms=due_ms, code=row.code)
+    if isinstance(row, RescheduleRow):
+        # The parent of one that was deferred again is another copy: that there is one is what counts.
+        parent = None if row.root is None else parse_source(row.root)[2]
+        return Meaning(
+            RESCHEDULE,
+            row.id,
+            row.scheduled_for_ms,
+            due_ms,
+            expire_at_ms=row.expire_at_ms,
+            parent=parent,
+            root=row.root,
+            attempt=row.attempt,
+        )
+    request = wire.Schedule(
+        row.id,
+        row.scheduled_for_ms,
+        due_ms,
+        row.target_topic,
+        row.key if row.target_key is None else row.target_key[0],
+        row.target_partition,
+        row.expire_at_ms,
+        row.headers,
+        row.parent,
+        row.root,
+        row.attempt,
+        row.occurrence,
+        row.recurrence,
+        moved_by=row.moved_by,
+    )
+    return _schedule(request, partitions)
+
+
+def _record(offset: int, kind: str, row: Row) -> CarriedRecord:
+    key_sha, value_sha = (None if one is None else sha256(one).digest() for one in (row.key, row.value))
+    key_bytes, value_bytes = (None if one is None else len(one) for one in (row.key, row.value))
+    is_whole = not (isinstance(row, RejectRow) and row.code in SHORN)
+    content = content_of(row.key, row.value, row.headers) if is_whole else None
+    return CarriedRecord(offset, kind, key_sha, value_sha, key_bytes, value_bytes, row.headers, content)
 
 
 def _of_chain(reject: Meaning, request: wire.Request) -> Meaning:
@@ -227,10 +317,9 @@ def written_back(buffer: DataFrame) -> DataFrame:
     return buffer.filter(F.exists("headers", lambda header: header["key"].isin(*_SIGNED)))
 
 
-def without_copies_and_carries(asked: DataFrame, numbered: DataFrame) -> DataFrame:
+def without_copies(asked: DataFrame, numbered: DataFrame, versions: SettingsVersions) -> DataFrame:
     """The same, without copies of what the service has written back, which are nothing to the nodes: of these
-    the serial is not above all before it (docs/design.md, rule 4). And without carries, which say again what
-    other records say (rule 12).
+    the serial is not above all before it (docs/design.md, rule 4). In the first meaning they are rejects.
 
     `numbered`: the requests, and those of aborted transactions, which may have been copied as well. Few
     records have a serial.
@@ -238,9 +327,37 @@ def without_copies_and_carries(asked: DataFrame, numbered: DataFrame) -> DataFra
     before = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     numbered = numbered.filter(F.col("serial").isNotNull()).select("partition", "offset", "serial")
     last = numbered.withColumn("last", F.max("serial").over(before))
-    copies = last.filter(F.col("serial") <= F.col("last")).select("partition", "offset")
-    originals = asked.join(F.broadcast(copies), ["partition", "offset"], "left_anti")
-    return originals.filter(F.col("kind") != CARRY).drop("serial")
+    copies = last.filter(F.col("serial") <= F.col("last")).select(
+        "partition", "offset", F.lit(True).alias("copy")
+    )
+    found = asked.join(F.broadcast(copies), ["partition", "offset"], "left")
+    if all(version.settings.meaning > FIRST_MEANING for version in versions.all):
+        return found.filter(F.col("copy").isNull()).drop("copy")
+    is_reject = F.udf(
+        lambda partition, offset: versions.settings_at(partition, offset).meaning == FIRST_MEANING, "boolean"
+    )
+    kept = found.filter(F.col("copy").isNull() | is_reject("partition", "offset"))
+    as_a_reject = {
+        "kind": F.lit(REJECT),
+        "due_ms": F.col("timestamp_ms"),
+        "code": F.lit(RejectCode.BAD_PARENT),
+        "keep": F.lit(False),
+        **{name: F.lit(None) for name in _NOT_A_REJECTS},
+    }
+    return kept.select(
+        *(
+            F.when(F.col("copy"), as_a_reject[name]).otherwise(F.col(name)).alias(name)
+            if name in as_a_reject
+            else F.col(name)
+            for name in asked.columns
+        )
+    )
+
+
+_NOT_A_REJECTS = (
+    *("id", "scheduled_for_ms", "target_topic", "target_partition", "expire_at_ms", "target_key_sha"),
+    *("parent", "root", "attempt", "occurrence", "recurrence", "moved_by"),
+)
 
 
 def _target_partition(request: wire.Schedule, partitions: int | None) -> int | None:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from delayline.outcome_kinds import OutcomeKind
 from pipeline.audit.flaw import Checks, flaws, said, violations
-from pipeline.audit.history import word_of
+from pipeline.audit.history import is_untold, word_of
 from pipeline.audit.meaning import CANCEL, RESCHEDULE
 
 _MET: Final = ("kind", "offset", "origin", "word", "source", "root", "settled_by")
@@ -35,7 +35,7 @@ def move() -> Column:
         word_of().alias("word"),
         F.col("parent").isNotNull().alias("is_copy"),
         "settled_by",
-        F.coalesce(F.col("settled_by") > F.col("whole_from"), F.lit(False)).alias("judged"),
+        (_is_whole() & ~is_untold("met")).alias("judged"),
         "scheduled_for_ms",
         "attempt",
         _part("met", _MET),
@@ -43,6 +43,10 @@ def move() -> Column:
         _part("answer", _ANSWER),
     )
     return F.when(F.col("kind") == RESCHEDULE, facts)
+
+
+def _is_whole() -> Column:
+    return F.coalesce(F.col("settled_by") > F.col("whole_from"), F.lit(False))
 
 
 def _part(name: str, fields: tuple[str, ...]) -> Column:

@@ -19,7 +19,8 @@ KINDS: Mapping[str, str] = {
     "false_outcome": "the outcomes topic says what the log and the checkpoints do not bear out (I7)",
     "checkpoint_moved_back": "a checkpoint covers less than the one before it (I5)",
     "epochs_overlapping": "two leaders have committed in turns (I6)",
-    "missing_from_buffer": "acknowledged to its producer, and not in the buffer as it was sent",
+    "missing_from_buffer": "acknowledged to its producer, and not in the buffer as it was sent; or the "
+    "log begins behind what may still wait",
     "unexplained": "a record of the service's for which there is no request",
 }
 
@@ -69,6 +70,10 @@ class AuditReport:
     epochs_overlapping: int = 0
     missing_from_buffer: int = 0
     unexplained: int = 0
+    begins: Mapping[str, int] = field(
+        default_factory=dict
+    )  # of the partitions that have lost their beginning
+    gone: int = 0  # places before that, which other records speak of; what became of them is not judged
     occurrences: Mapping[str, int] = field(default_factory=dict)  # of recurring messages, by ENDS
     lateness_ms: Lateness = field(default_factory=Lateness)
     violations: tuple[Violation, ...] = ()  # the first ones; the counts are of all

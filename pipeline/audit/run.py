@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from delayline.settings import KAFKA_MAX_MESSAGE_BYTES
 from pipeline.audit.batches import RejectedBatches, rejected_batches
 from pipeline.audit.bounds import Bounds
+from pipeline.audit.carries import Told, carry_violations, doubled_before, lacking, told
 from pipeline.audit.cases import cases
 from pipeline.audit.chain import chain_violations
 from pipeline.audit.checkpoints import checkpoint_violations, checkpoints, epochs, own_records
@@ -23,11 +24,12 @@ from pipeline.audit.evidence import (
     dead_letters,
     edges_ms,
     of_each_record,
+    outcomes,
 )
 from pipeline.audit.flaw import violations
 from pipeline.audit.history import anew, with_history, with_sources
 from pipeline.audit.ledger import read_ledger
-from pipeline.audit.meaning import requests, without_copies_and_carries, written_back
+from pipeline.audit.meaning import MARK, requests, without_copies, written_back
 from pipeline.audit.moves import move_violations
 from pipeline.audit.operations import Operations, operations, replayed, with_skips
 from pipeline.audit.order import order_violations
@@ -88,12 +90,14 @@ class _AuditRun:
         self._offsets = TopicOffsets(config)
         self._snapshot = self._offsets.snapshot(self._names)
         self._done = Operations()  # by operators
+        self._begins = {partition: first for (_, partition), first in self._snapshot.buffer.first.items()}
 
     def verdict(self) -> Audit:
         ledger_lines = self._ledger_lines()
         checkpointed = self._keep(self._checkpoints())
         self._done = operations(checkpointed)
-        asked = self._history(checkpointed)
+        log = self._told()
+        asked = self._history(log.requests, checkpointed)
         targets = self._targets(asked)
         evidence = at_their_rows(of_each_record(self._evidence(targets), asked), asked)
         again = replayed(asked, evidence, self._done)
@@ -106,12 +110,16 @@ class _AuditRun:
             .unionByName(move_violations(found))
             .unionByName(checkpoint_violations(checkpointed))
             .unionByName(again.violations)
+            .unionByName(carry_violations(log, self._begins))
+            .unionByName(doubled_before(evidence, found, bounds))
+            .unionByName(lacking(checkpointed, self._begins, self._config.settings))
         )
-        told = found.drop("flaws", "line", "link", "move")
-        classified = told.filter(F.col("class").isNotNull())
-        messages = told.filter(F.col("end").isNotNull())
-        classes, lateness = _classes(told), _lateness(messages)
-        report = self._report(classes, lateness, wrong, ledger_lines)
+        verdict = found.drop("flaws", "line", "link", "move")
+        classified = verdict.filter(F.col("class").isNotNull())
+        messages = verdict.filter(F.col("end").isNotNull())
+        classes, lateness = _classes(verdict), _lateness(messages)
+        gone = verdict.filter(F.col("kind").isNull() & bounds.before_buffer(F.col("source"))).count()
+        report = self._report(classes, lateness, wrong, ledger_lines, gone)
         found_in = Records(asked, checkpointed, evidence, self._snapshot.taken_ms)
         return Audit(classified, messages, wrong, classes, lateness, epochs(checkpointed), found_in, report)
 
@@ -123,18 +131,24 @@ class _AuditRun:
         """
         return frame.localCheckpoint(eager=False)
 
-    def _requests(self) -> DataFrame:
+    def _told(self) -> Told:
+        found = told(self._originals(), self._begins)
+        return Told(self._keep(found.requests), found.carries) if any(self._begins.values()) else found
+
+    def _originals(self) -> DataFrame:
         self._offsets.settle(self._snapshot.buffer)
         rejected = self._rejected_batches()
-        parsed = self._keep(self._parsed(records(self._spark, self._config, self._snapshot.buffer), rejected))
+        read = self._keep(self._parsed(records(self._spark, self._config, self._snapshot.buffer), rejected))
+        parsed = read.filter(F.col("kind") != MARK)
         if parsed.filter(F.col("serial").isNotNull()).isEmpty():
-            return without_copies_and_carries(parsed, parsed)
+            return parsed
         everything = records(self._spark, self._config, self._snapshot.buffer, and_aborted=True)
-        return without_copies_and_carries(parsed, self._parsed(written_back(everything), rejected))
+        numbered = self._parsed(written_back(everything), rejected)
+        return self._keep(without_copies(parsed, numbered, self._config.versions))
 
     def _parsed(self, buffer: DataFrame, rejected: RejectedBatches) -> DataFrame:
         config = self._config
-        return requests(buffer, config.settings, config.keyring, self._snapshot.partitions, rejected)
+        return requests(buffer, config.versions, config.keyring, self._snapshot.partitions, rejected)
 
     def _rejected_batches(self) -> RejectedBatches:
         """Letters tell where to look."""
@@ -145,11 +159,11 @@ class _AuditRun:
         letters = dead_letters(self._read([self._names.dead_letter]))
         return rejected_batches(letters, self._config.client_config, self._names.buffer)
 
-    def _history(self, checkpointed: DataFrame) -> DataFrame:
+    def _history(self, requests: DataFrame, checkpointed: DataFrame) -> DataFrame:
         """Which requests are duplicates, and what cancels by source name, is found out only if there are any:
         it takes its time.
         """
-        requests = self._requests().withColumn("duplicate", F.lit(False))
+        requests = requests.withColumn("duplicate", F.lit(False))
         asked = self._keep(with_skips(with_history(requests, checkpointed), self._done))
         keeps, names = asked.agg(F.max("keep"), F.max("names")).collect()[0]
         if not keeps and names is None:
@@ -157,8 +171,12 @@ class _AuditRun:
         if names is not None:
             asked = with_sources(asked)
         if keeps:
-            asked = marked(asked, self._config.settings.dedup_window_ms)
+            asked = marked(asked, self._config.versions, self._outcomes())
         return self._keep(anew(asked))
+
+    def _outcomes(self) -> DataFrame:
+        self._offsets.settle(self._snapshot.evidence.of([self._names.outcomes]))
+        return outcomes(self._read([self._names.outcomes]))
 
     def _checkpoints(self) -> DataFrame:
         topic = self._names.checkpoint
@@ -219,7 +237,7 @@ class _AuditRun:
         return Bounds(
             due_before_ms=now_ms - self._config.grace_ms,
             clock_skew_ms=self._config.max_clock_skew_ms,
-            buffer_first={partition: first for (_, partition), first in self._snapshot.buffer.first.items()},
+            buffer_first=self._begins,
             outcomes_edge_ms=edges.pop(self._names.outcomes, 0),
             letters_edge_ms=edges.pop(self._names.dead_letter, 0),
             letter_limit_bytes=self._letter_limit_bytes(),
@@ -231,7 +249,12 @@ class _AuditRun:
         return min(self._offsets.limit_bytes(self._names.dead_letter), KAFKA_MAX_MESSAGE_BYTES)
 
     def _report(
-        self, classes: DataFrame, lateness: DataFrame, violations: DataFrame, ledger_lines: int | None
+        self,
+        classes: DataFrame,
+        lateness: DataFrame,
+        violations: DataFrame,
+        ledger_lines: int | None,
+        gone: int,
     ) -> AuditReport:
         rows = classes.collect()
         counted = [row for row in rows if row["kind"] != OCCURRENCE]
@@ -243,6 +266,8 @@ class _AuditRun:
             requests=sum(totals.values()),
             classes=totals,
             ledger=ledger_lines,
+            begins={str(partition): first for partition, first in self._begins.items() if first},
+            gone=gone,
             occurrences={name: occurred[name] for name in ENDS if name in occurred},
             overdue=sum(row["overdue"] for row in rows),
             lateness_ms=_overall(lateness),

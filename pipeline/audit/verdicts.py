@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from pipeline.audit.answer_checks import answer_checks
 from pipeline.audit.bounds import Bounds
+from pipeline.audit.carries import BEFORE
 from pipeline.audit.chain import link
 from pipeline.audit.classes import recurs, with_class
 from pipeline.audit.flaw import flaws
@@ -45,8 +46,14 @@ def verdicts(cases: DataFrame, bounds: Bounds) -> DataFrame:
         line().alias("line"),
         link().alias("link"),
         move().alias("move"),
-        flaws([*message_checks(bounds), *park_checks(bounds), *answer_checks(bounds)]).alias("flaws"),
+        _flaws(bounds).alias("flaws"),
     )
+
+
+def _flaws(bounds: Bounds) -> Column:
+    """Of what counted no more where the log begins, nothing is known that could be wrong."""
+    found = flaws([*message_checks(bounds), *park_checks(bounds), *answer_checks(bounds)])
+    return F.when(~F.col("kind").eqNullSafe(F.lit(BEFORE)), found)
 
 
 def _lateness_ms(delivered_at_ms: Column) -> Column:

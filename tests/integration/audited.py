@@ -13,6 +13,7 @@ from pyspark.sql import Row, SparkSession
 
 from delayline.names import parse_source
 from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsVersions
 from pipeline.audit import AuditConfig, LedgerWriter, Violation, audit
 from tests.integration.histories import LANE_PARTITIONS, History, Writer, make_topics
 from tests.support.keys import KEYRING
@@ -71,7 +72,9 @@ class Audited:
                 Writer(bootstrap, history.lane, writer).write(history.steps)
             self.ledger_lines = writer.lines
         now_ms = base_ms + History.END_S * 1000
-        self.config = AuditConfig(bootstrap, settings, KEYRING, ledger=ledger, now_ms=now_ms)
+        self.config = AuditConfig(
+            bootstrap, SettingsVersions.of(settings), KEYRING, ledger=ledger, now_ms=now_ms
+        )
         self.found = audit(spark, self.config)
         self.report = self.found.report
         self.all = Told(self.report.violations, self.found.requests.collect(), self.found.messages.collect())

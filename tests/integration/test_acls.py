@@ -149,7 +149,7 @@ def closed(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         zookeeper = _chroot(stack)
         broker.wait_ready()
         closed = Closed(broker, zookeeper, folder, rights_on_the_page())
-        closed.allow(*(one for one in closed.rights if one.resource is ResourceType.TOPIC))
+        closed.allow(*(one for one in closed.rights if not _is_nodes_own(one)))
         cluster_topics.create(
             load(NodeConfig, file=closed.config("operator"), environment={}), {"partitions": 2}
         )
@@ -157,6 +157,11 @@ def closed(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         yield closed
     finally:
         broker.stop()
+
+
+def _is_nodes_own(right: Right) -> bool:
+    """What the node lacks at first."""
+    return right.resource is ResourceType.TRANSACTIONAL_ID and right.user == "User:delayline"
 
 
 def _chroot(stack: Stack) -> str:
@@ -250,6 +255,25 @@ def test_an_operator_sees_and_changes_what_is_there(
         run(["doctor", "--all", "--config", config, "-o", "json"])
     found = {one["check"]: one["level"] for one in json.loads(capsys.readouterr().out)}
     assert (found["topics"], found["rights"]) == ("ok", "ok")
+
+
+def test_an_operator_takes_what_waits_out_and_puts_it_back(
+    closed: Closed, node: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(closed.folder / "pending.jsonl")
+
+    def command(*arguments: str) -> Any:
+        with restored_logging():
+            assert run([*arguments, "--config", str(closed.config("operator"))]) == 0
+        return capsys.readouterr().out
+
+    command("message", "schedule", TARGET, "hello", "--after", "1h")
+    exported = json.loads(command("pending", "export", file, "--confirm", "delay", "-o", "json"))
+    assert exported["messages"] == 1
+    imported = json.loads(command("pending", "import", file, "-o", "json"))
+    assert imported == {"messages": 1, "imported": 1, "before": 0}
+    command("pending", "forget", "--confirm", "delay")
+    command("message", "cancel", f"moved/{json.loads(Path(file).read_text().splitlines()[0])['source']}")
 
 
 def test_an_operator_whom_kafka_refuses_sees_what_zookeeper_has(

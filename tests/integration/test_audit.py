@@ -14,6 +14,7 @@ from confluent_kafka.admin import (
 from pyspark.sql import SparkSession
 
 from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsVersions
 from pipeline.audit import AuditConfig, audit
 from pipeline.audit.evidence import edges_ms
 from pipeline.audit.report import KINDS
@@ -161,4 +162,6 @@ def test_what_a_topic_surely_keeps_is_read_from_its_settings(
     admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result()
     # That was the controller's word; a broker knows of it a moment later.
     eventually(lambda: topic in admin.list_topics(timeout=PATIENCE_S).topics, f"{topic} is there")
-    assert TopicOffsets(AuditConfig(stack.bootstrap, settings, KEYRING)).keeping([topic]) == {topic: expected}
+    assert TopicOffsets(AuditConfig(stack.bootstrap, SettingsVersions.of(settings), KEYRING)).keeping(
+        [topic]
+    ) == {topic: expected}

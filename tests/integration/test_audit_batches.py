@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from delayline.names import source
+from delayline.settings_versions import SettingsVersions
 from node.kafka.fetch.records import MOST_UNPACKED_BYTES
 from ops.clients.zookeeper import registry, required_keys
 from pipeline.audit import AuditConfig, audit
@@ -34,7 +35,7 @@ def test_each_record_of_a_batch_that_was_rejected_as_a_whole_is_dead_by_its_lett
         "what is behind it is delivered",
     )
     with registry(cluster.connection) as znodes:
-        config = AuditConfig(stack.bootstrap, cluster.settings, required_keys(znodes))
+        config = AuditConfig(stack.bootstrap, SettingsVersions.of(cluster.settings), required_keys(znodes))
     report = audit(spark, config).report
     assert report.violations == ()
     assert (report.classes["dead-lettered"], report.classes["delivered"]) == (RECORDS, 1)

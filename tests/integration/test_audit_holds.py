@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from delayline.settings_versions import SettingsVersions
 from election.operators import PauseState
 from ops.clients.zookeeper import read_keys
 from pipeline.audit import AuditConfig, audit
@@ -48,6 +49,9 @@ def test_what_real_nodes_hold_is_pending(make_cluster: MakeCluster, spark: Spark
     eventually(lambda: [hold.rows for hold in cluster.mirrored().holds] == [2], "they are held")
     keyring = read_keys(cluster.connection)
     overdue_ms = now_ms() + 3_600_000
-    report = audit(spark, AuditConfig(cluster.bootstrap, cluster.settings, keyring, now_ms=overdue_ms)).report
+    report = audit(
+        spark,
+        AuditConfig(cluster.bootstrap, SettingsVersions.of(cluster.settings), keyring, now_ms=overdue_ms),
+    ).report
     assert {name: count for name, count in report.classes.items() if count} == {"delivered": 1, "pending": 2}
     assert report.violations == ()

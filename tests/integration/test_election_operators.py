@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from election.errors import Malformed, RequestWaits, ZnodeChanged, ZnodeExists, ZnodeMissing
+from election.errors import Malformed, Newer, RequestWaits, ZnodeChanged, ZnodeExists, ZnodeMissing
 from election.operators import Author, HistoryEntry, PauseState, Switchover, decode_switchover
 from election.registry import MOST_HISTORY, Registry
 from election.session import Delete, Make, Replace, Session
@@ -215,6 +215,26 @@ def test_the_history_holds_what_was_recorded_in_order_and_all_of_it(registry: Re
     assert registry.history()[0] == removed
     assert whats(registry) == ["remove", "change 0", "change 1", "change 2"]
     assert [one.what for one in registry.history(2)] == ["change 1", "change 2"]
+
+
+def test_an_entry_of_a_newer_version_is_shown_as_unreadable(
+    session: Session, registry: Registry, znodes: Znodes
+) -> None:
+    registry.record(entry("before"))
+    session.create(f"{znodes.history}/entry-", b'{"format": 2}', sequence=True)
+    registry.record(entry("after"))
+    assert whats(registry) == ["before", "unreadable", "after"]
+    assert "is of a newer version: it has format 2" in registry.history()[1].author.reason
+
+
+def test_the_pauses_of_a_newer_version_are_not_written_over(
+    session: Session, registry: Registry, znodes: Znodes
+) -> None:
+    newer = b'{"format": 2}'
+    session.create(znodes.pauses, newer)
+    with pytest.raises(Newer):
+        registry.change_pauses(lambda _: PauseState(), entry("resume"))
+    assert session.read(znodes.pauses)[0] == newer
 
 
 def test_the_history_keeps_the_last_thousand(session: Session, registry: Registry, znodes: Znodes) -> None:

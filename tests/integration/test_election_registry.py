@@ -72,7 +72,7 @@ def test_the_same_settings_can_be_created_again(registry: Registry) -> None:
 def test_other_settings_are_refused_and_each_difference_is_named(registry: Registry) -> None:
     registry.create_settings(ClusterSettings())
     with pytest.raises(
-        SettingsDiffer, match=r"partitions is 4 there, 8 here; lanes is 1 there, 2 here; they"
+        SettingsDiffer, match=r"partitions is 4 there, 8 here; lanes is 1 there, 2 here; `delayline settings"
     ):
         registry.create_settings(ClusterSettings(partitions=8, lanes=2))
     assert registry.settings() == ClusterSettings()

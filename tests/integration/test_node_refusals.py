@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 import shutil
 from pathlib import Path
@@ -16,6 +17,7 @@ from confluent_kafka.admin import (
 )
 
 from delayline import requests
+from node.own_stores import store_folder
 from node.status import NodeState
 from ops.dead_letter.retry import LettersToRetry, send, survey
 from ops.dead_letter.search import LetterFilter
@@ -119,12 +121,13 @@ def test_a_gap_left_by_retention_is_refused_and_by_a_rebuilt_node_if_it_may_lack
 ) -> None:
     run_once(cluster)
     ends = applied_by(cluster)
-    cluster.start_here("b")
+    other = cluster.start_here("b")
     cluster.wait_state("b", NodeState.LEADER)
     with Sender(cluster) as sender:
         for number in range(20):
             sender.schedule(key=key_in(number % 2))
     cluster.wait_delivered(70)
+    cluster.stop_here(other)
     alter_buffer(cluster, "retention.ms", "3600000")  # far too short for what may be delayed by a year
     delete_records(cluster, {partition: end + 5 for partition, end in ends.items()})
     refusing = cluster.start_here("a")
@@ -181,7 +184,7 @@ def test_partitions_added_to_the_buffer_stop_nothing_and_what_is_in_them_has_a_f
     cluster.wait_epoch(1)
     cluster.start("b")
     cluster.wait_candidates(2)
-    _add_partition(cluster)
+    add_partition(cluster)
     later_ms = now_ms() + 12_000
     for partition in range(3):
         _send_into(cluster, partition, [{"deliver_at": at} for at in (later_ms, None) for _ in range(10)])
@@ -204,7 +207,7 @@ def test_partitions_added_to_the_buffer_stop_nothing_and_what_is_in_them_has_a_f
 @pytest.mark.walks("store-damaged")
 def test_a_store_that_does_not_open_is_refused_and_a_rebuilt_one_goes_on(cluster: Cluster) -> None:
     run_once(cluster)
-    store = cluster.data_dir("a") / "store"
+    store = store_folder(cluster.data_dir("a"))
     (store / "CURRENT").write_text("MANIFEST-999999\n")
     refusing = cluster.start_here("a")
     refused(cluster, "a", "store-damaged")
@@ -232,7 +235,7 @@ def test_damage_found_while_delivering_is_refused_and_another_node_takes_over(
         sender.flush()
         eventually(lambda: sum(cluster.member("a").get("applied", {}).values()) >= 200, "they are stored")
         cluster.stop_here(running)
-        _damage_tables(cluster.data_dir("a") / "store")
+        _damage_tables(store_folder(cluster.data_dir("a")))
         cluster.start_here("a")
         eventually(lambda: cluster.candidates() == ["a"], "a stands: the damage is not found yet")
         cluster.start_here("b")
@@ -248,7 +251,7 @@ def test_a_full_disk_is_refused_another_node_takes_over_and_room_brings_it_back(
 ) -> None:
     cluster.start_here("a")
     cluster.wait_epoch(1)
-    store = cluster.data_dir("a") / "store"
+    store = store_folder(cluster.data_dir("a"))
     for number in range(1, 1_000):
         if not (store / f"{number:06d}.sst").exists():
             (store / f"{number:06d}.sst").symlink_to("/dev/full")
@@ -394,6 +397,35 @@ def test_settings_that_cannot_be_read_are_refused(cluster: Cluster, content: byt
     refused(cluster, "a", code)
 
 
+@pytest.mark.parametrize("what", ["keys", "kafka"])
+def test_what_a_newer_version_has_written_is_refused_and_left_as_it_is(cluster: Cluster, what: str) -> None:
+    running = cluster.start_here("a")
+    cluster.wait_epoch(1)
+    znode = f"{cluster.znodes.root}/{what}"
+    before, _ = cluster.kazoo.get(znode)
+    newer = json.dumps(json.loads(before) | {"format": 2, "format_version": 2}).encode()
+    cluster.kazoo.set(znode, newer)
+    assert refused(cluster, "a", "newer-format")["way_out"].startswith("Upgrade this node")
+    cluster.stop_here(running)
+    running = cluster.start_here("a")
+    refused(cluster, "a", "newer-format")
+    assert cluster.kazoo.get(znode)[0] == newer
+    cluster.kazoo.set(znode, before)
+    cluster.stop_here(running)
+    cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+
+
+def test_a_checkpoint_of_a_newer_version_is_refused(cluster: Cluster) -> None:
+    running = cluster.start_here("a")
+    cluster.wait_epoch(1)
+    cluster.stop_here(running)
+    cluster.append_checkpoint(b'{"format": 99}')
+    cluster.start_here("a")
+    said = refused(cluster, "a", "newer-format")
+    assert "checkpoint has format 99; this version reads 5 and 6: upgrade it" in said["reason"]
+
+
 def _send_in_a_transaction(cluster: Cluster) -> None:
     """A message into each of the two partitions."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": cluster.name})
@@ -410,7 +442,7 @@ def _change_settings(cluster: Cluster) -> None:
     cluster.kazoo.set(cluster.znodes.settings, other.to_json().encode())
 
 
-def _add_partition(cluster: Cluster) -> None:
+def add_partition(cluster: Cluster) -> None:
     buffer = cluster.names.buffer
     for future in cluster.admin.create_partitions([NewPartitions(buffer, 3)]).values():
         future.result()

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from delayline.names import ClusterNames, source
+from delayline.settings_versions import SettingsVersions
 from node.config import ConnectionConfig
 from node.kafka.checkpoints import CheckpointReader, KafkaLog
 from node.kafka.history import Past
@@ -40,7 +41,7 @@ class Topics:
         connection = ConnectionConfig(
             cluster=name, bootstrap_servers=stack.bootstrap, zookeeper=stack.zookeeper
         )
-        settings = cluster_topics.create(connection, {"partitions": 2}).settings
+        settings = SettingsVersions.of(cluster_topics.create(connection, {"partitions": 2}).settings)
         self.keys = read_keys(connection)
         client = connection.client_config()
         follower = CheckpointReader(client, self.names, 0, FixedKeys(self.keys), lambda: None)

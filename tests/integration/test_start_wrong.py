@@ -24,6 +24,9 @@ from tests.support.process import NodeProcess
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
+# The first test waits for all rows, which are begun at once: a hundred processes on two cores.
+pytestmark = pytest.mark.timeout(480)
+
 ROWS = {names(group, row): row for group, rows in GROUPS.items() for row in rows}
 SAID = lines()
 MARK = ("WRONG_START", uuid.uuid4().hex)

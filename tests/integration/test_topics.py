@@ -95,7 +95,7 @@ def test_every_topic_has_the_partitions_and_settings_it_was_made_with(
 ) -> None:
     settings = cluster_topics.create(config, {"partitions": 3, "lanes": 2}).settings
 
-    actual = KafkaAdmin(config).topics(names.own_topics)
+    actual = KafkaAdmin(config).topics({*names.own_topics, names.settings})
     for wanted in wanted_topics(settings):
         assert actual[wanted.name].partitions == wanted.partitions
         made_with = {setting.key: setting.value for setting in wanted.settings}
@@ -186,7 +186,8 @@ def test_a_topic_of_that_name_with_other_partitions_is_refused_before_anything_i
 def test_a_topic_that_was_there_with_wrong_settings_is_found(
     config: ConnectionConfig, names: ClusterNames, admin: AdminClient
 ) -> None:
-    make(admin, names.buffer, partitions=4, message_timestamp_type="LogAppendTime", retention_ms="-1")
+    week_ms = "604800000"  # as the outcomes are kept
+    make(admin, names.buffer, partitions=4, message_timestamp_type="LogAppendTime", retention_ms=week_ms)
     alter(admin, names.buffer, "cleanup.policy", "compact")
 
     (found,) = cluster_topics.create(config).findings

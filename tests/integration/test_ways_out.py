@@ -29,6 +29,7 @@ from confluent_kafka.admin import (
 
 from election.operators import PauseState, encode
 from node.node import Node
+from node.own_stores import store_folder
 from node.status import NodeState
 from ops.stack.ports import free_port
 from store import keys
@@ -37,6 +38,7 @@ from tests.integration.test_node_refusals import begin_anew, refused
 from tests.support.cluster import Cluster
 from tests.support.commands import Done, Operator, operator_of
 from tests.support.fates import check_exactly_once
+from tests.support.fixtures import MakeCluster
 from tests.support.keys import STRANGER
 from tests.support.operators import AUTHOR, write
 from tests.support.requests import Sender, now_ms
@@ -101,7 +103,7 @@ def stands_once_started_right(cluster: Cluster, code: str, wrong_dir: Path) -> N
 
 def typed(operator: Operator, text: str) -> Done:
     """The command that a text names, as it stands there."""
-    (command,) = re.findall(r"`(delayline topics create --restore [^`]+)`", text)
+    (command,) = re.findall(r"`(delayline topics create --restore[^`]*)`", text)
     return operator(*shlex.split(command)[1:])
 
 
@@ -114,6 +116,7 @@ def others(max_delay: str) -> list[str]:
     """Options that name every setting."""
     chosen = (
         f"--partitions 2 --lanes 1 --retention max-delay --max-delay {max_delay} --level 1s --dedup-window 1h"
+        " --meaning 1"
     )
     return chosen.split()
 
@@ -121,134 +124,159 @@ def others(max_delay: str) -> list[str]:
 # -- settings
 
 
+@pytest.fixture
+def plain(make_cluster: MakeCluster) -> Cluster:
+    """Without a settings topic, as version 0.1.0 has made it."""
+    return make_cluster(meaning=1)
+
+
 @pytest.mark.walks("settings-missing")
 def test_settings_that_zookeeper_has_lost_are_restored_by_the_command_that_a_node_names(
-    cluster: Cluster, operator: Type
+    plain: Cluster, operator: Type
 ) -> None:
-    with counted(cluster) as running:
-        cluster.stop_here(running)
-        cluster.kazoo.delete(cluster.znodes.root, recursive=True)
-        cluster.start_here("a")
-        said = refused(cluster, "a", "settings-missing")
-        assert typed(operator(cluster), said["way_out"]).code == 0
-        cluster.wait_state("a", NodeState.LEADER)
+    with counted(plain) as running:
+        plain.stop_here(running)
+        plain.kazoo.delete(plain.znodes.root, recursive=True)
+        plain.start_here("a")
+        said = refused(plain, "a", "settings-missing")
+        assert typed(operator(plain), said["way_out"]).code == 0
+        plain.wait_state("a", NodeState.LEADER)
 
 
-def test_no_settings_are_made_beside_requests(cluster: Cluster, operator: Type) -> None:
-    with counted(cluster) as running:
-        gone(cluster, running)
-        cluster.kazoo.delete(cluster.znodes.root, recursive=True)
-        made = operator(cluster)("topics", "create", "--partitions", "2", "--max-delay", "2h")
+def test_no_settings_are_made_beside_requests(plain: Cluster, operator: Type) -> None:
+    with counted(plain) as running:
+        gone(plain, running)
+        plain.kazoo.delete(plain.znodes.root, recursive=True)
+        made = operator(plain)("topics", "create", "--partitions", "2", "--max-delay", "2h")
         assert (made.code, "start a node that still has its data folder" in made.err) == (5, True)
-        cluster.restore_settings()
-        cluster.start_here("a")
-        cluster.wait_state("a", NodeState.LEADER)
+        plain.restore_settings()
+        plain.start_here("a")
+        plain.wait_state("a", NodeState.LEADER)
 
 
 def test_who_would_make_settings_beside_requests_is_told_the_command_while_a_node_lives(
-    cluster: Cluster, operator: Type
+    plain: Cluster, operator: Type
 ) -> None:
-    with counted(cluster):
-        cluster.kazoo.delete(cluster.znodes.settings)
-        made = operator(cluster)("topics", "create", "--partitions", "2")
+    with counted(plain):
+        plain.kazoo.delete(plain.znodes.settings)
+        made = operator(plain)("topics", "create", "--partitions", "2")
         (command,) = re.findall(r"restore them: delayline (.*)", made.err)
-        assert operator(cluster)(*shlex.split(command)).code == 0
+        assert operator(plain)(*shlex.split(command)).code == 0
 
 
 @pytest.mark.walks("settings-changed")
 def test_settings_that_somebody_has_changed_are_restored_by_the_command_that_a_node_names(
-    cluster: Cluster, operator: Type
+    plain: Cluster, operator: Type
 ) -> None:
-    with counted(cluster) as running:
-        cluster.stop_here(running)
-        cluster.kazoo.set(cluster.znodes.settings, tightened(cluster))
-        refusing = cluster.start_here("a")
-        said = refused(cluster, "a", "settings-changed")
-        assert typed(operator(cluster), said["way_out"]).code == 0
-        cluster.stop_here(refusing)
-        cluster.start_here("a")
-        cluster.wait_state("a", NodeState.LEADER)
+    with counted(plain) as running:
+        plain.stop_here(running)
+        plain.kazoo.set(plain.znodes.settings, tightened(plain))
+        refusing = plain.start_here("a")
+        said = refused(plain, "a", "settings-changed")
+        assert typed(operator(plain), said["way_out"]).code == 0
+        plain.stop_here(refusing)
+        plain.start_here("a")
+        plain.wait_state("a", NodeState.LEADER)
 
 
-def test_a_view_made_under_wrong_settings_is_made_anew_once_they_are_restored(cluster: Cluster) -> None:
-    with counted(cluster) as running:
-        cluster.stop_here(running)
-        cluster.kazoo.set(cluster.znodes.settings, tightened(cluster))
-        write(cluster, cluster.znodes.pauses, encode(PauseState(paused=AUTHOR)))
-        wrong = cluster.start_here("b")
-        cluster.wait_state("b", NodeState.LEADER)
-        gone(cluster, wrong, "b")
-        cluster.restore_settings()
-        write(cluster, cluster.znodes.pauses, encode(PauseState()))
-        cluster.start_here("a")
-        refusing = cluster.start_here("b")
-        assert "remove" in refused(cluster, "b", "settings-changed")["way_out"]
-        cluster.stop_here(refusing)
-        shutil.rmtree(cluster.data_dir("b"))
-        cluster.start_here("b")
-        cluster.wait_candidates(2)
+def test_a_view_made_under_wrong_settings_is_made_anew_once_they_are_restored(plain: Cluster) -> None:
+    with counted(plain) as running:
+        plain.stop_here(running)
+        plain.kazoo.set(plain.znodes.settings, tightened(plain))
+        write(plain, plain.znodes.pauses, encode(PauseState(paused=AUTHOR)))
+        wrong = plain.start_here("b")
+        plain.wait_state("b", NodeState.LEADER)
+        gone(plain, wrong, "b")
+        plain.restore_settings()
+        write(plain, plain.znodes.pauses, encode(PauseState()))
+        plain.start_here("a")
+        refusing = plain.start_here("b")
+        assert "remove" in refused(plain, "b", "settings-changed")["way_out"]
+        plain.stop_here(refusing)
+        shutil.rmtree(plain.data_dir("b"))
+        plain.start_here("b")
+        plain.wait_candidates(2)
 
 
-def test_settings_are_not_restored_while_a_node_works_with_others(cluster: Cluster, operator: Type) -> None:
-    cluster.start_here("a")
-    cluster.wait_state("a", NodeState.LEADER)
-    done = operator(cluster)("topics", "create", "--restore", *others("10s"))
+def test_settings_are_not_restored_while_a_node_works_with_others(plain: Cluster, operator: Type) -> None:
+    plain.start_here("a")
+    plain.wait_state("a", NodeState.LEADER)
+    done = operator(plain)("topics", "create", "--restore", *others("10s"))
     assert (done.code, "a works with other settings" in done.err) == (5, True)
 
 
-def test_settings_are_not_restored_beside_a_node_of_another_version(cluster: Cluster, operator: Type) -> None:
-    cluster.kazoo.create(f"{cluster.znodes.members}/newer", b'{"state": "dreaming"}', makepath=True)
-    done = operator(cluster)("topics", "create", "--restore", *others("10s"))
+def test_settings_are_not_restored_beside_a_node_of_another_version(plain: Cluster, operator: Type) -> None:
+    plain.kazoo.create(f"{plain.znodes.members}/newer", b'{"state": "dreaming"}', makepath=True)
+    done = operator(plain)("topics", "create", "--restore", *others("10s"))
     assert (done.code, "newer says nothing that this version can read" in done.err) == (5, True)
 
 
-def test_settings_that_no_view_was_made_with_are_not_restored(cluster: Cluster, operator: Type) -> None:
-    with counted(cluster) as running:
-        cluster.stop_here(running)
-        cluster.kazoo.delete(cluster.znodes.settings)
-        cluster.start_here("a")
-        said = refused(cluster, "a", "settings-missing")
-        done = operator(cluster)("topics", "create", "--restore", *others("10s"))
+def test_settings_that_no_view_was_made_with_are_not_restored(plain: Cluster, operator: Type) -> None:
+    with counted(plain) as running:
+        plain.stop_here(running)
+        plain.kazoo.delete(plain.znodes.settings)
+        plain.start_here("a")
+        said = refused(plain, "a", "settings-missing")
+        done = operator(plain)("topics", "create", "--restore", *others("10s"))
         assert (done.code, "no node's view was made with these settings" in done.err) == (5, True)
-        assert typed(operator(cluster), said["way_out"]).code == 0
-        cluster.wait_state("a", NodeState.LEADER)
+        assert typed(operator(plain), said["way_out"]).code == 0
+        plain.wait_state("a", NodeState.LEADER)
 
 
-def test_nothing_that_is_restored_is_left_to_a_default(cluster: Cluster, operator: Type) -> None:
-    done = operator(cluster)("topics", "create", "--restore", "--partitions", "2")
-    assert (done.code, "--lanes, --retention, --max-delay, --level, --dedup-window missing" in done.err) == (
+def test_nothing_that_is_restored_is_left_to_a_default(plain: Cluster, operator: Type) -> None:
+    done = operator(plain)("topics", "create", "--restore", "--partitions", "2")
+    assert (
+        done.code,
+        "--lanes, --retention, --max-delay, --level, --dedup-window, --meaning missing" in done.err,
+    ) == (
         2,
         True,
     )
 
 
-@pytest.mark.walks("settings-unreadable")
-def test_settings_that_cannot_be_read_are_restored_by_the_command_that_a_node_names(
+@pytest.mark.walks("settings-contradict")
+def test_settings_that_are_not_those_of_their_topic_are_replaced_by_those(
     cluster: Cluster, operator: Type
 ) -> None:
     with counted(cluster) as running:
-        cluster.stop_here(running)
-        cluster.kazoo.set(cluster.znodes.settings, b"{")
-        refusing = cluster.start_here("a")
-        said = refused(cluster, "a", "settings-unreadable")
+        gone(cluster, running)
+        cluster.kazoo.set(cluster.znodes.settings, tightened(cluster))
+        refusing = cluster.start_here("b")
+        said = refused(cluster, "b", "settings-contradict")
         assert typed(operator(cluster), said["way_out"]).code == 0
-        cluster.stop_here(refusing)
-        cluster.start_here("a")
-        cluster.wait_state("a", NodeState.LEADER)
+        gone(cluster, refusing, "b")
+        shutil.rmtree(cluster.data_dir("b"))
+        cluster.start_here("b")
+        cluster.wait_state("b", NodeState.LEADER)
 
 
-def test_settings_of_a_newer_version_are_left_as_they_are(cluster: Cluster, operator: Type) -> None:
+@pytest.mark.walks("settings-unreadable")
+def test_settings_that_cannot_be_read_are_restored_by_the_command_that_a_node_names(
+    plain: Cluster, operator: Type
+) -> None:
+    with counted(plain) as running:
+        plain.stop_here(running)
+        plain.kazoo.set(plain.znodes.settings, b"{")
+        refusing = plain.start_here("a")
+        said = refused(plain, "a", "settings-unreadable")
+        assert typed(operator(plain), said["way_out"]).code == 0
+        plain.stop_here(refusing)
+        plain.start_here("a")
+        plain.wait_state("a", NodeState.LEADER)
+
+
+def test_settings_of_a_newer_version_are_left_as_they_are(plain: Cluster, operator: Type) -> None:
     """By the way out, and by the command that restores older ones."""
-    running = cluster.start_here("a")
-    cluster.wait_state("a", NodeState.LEADER)
-    gone(cluster, running)
-    newer = json.dumps(json.loads(cluster.settings.to_json()) | {"format_version": 99}).encode()
-    cluster.kazoo.set(cluster.znodes.settings, newer)
-    cluster.start_here("a")
-    way_out = refused(cluster, "a", "settings-newer")["way_out"]
+    running = plain.start_here("a")
+    plain.wait_state("a", NodeState.LEADER)
+    gone(plain, running)
+    newer = json.dumps(json.loads(plain.settings.to_json()) | {"format_version": 99}).encode()
+    plain.kazoo.set(plain.znodes.settings, newer)
+    plain.start_here("a")
+    way_out = refused(plain, "a", "settings-newer")["way_out"]
     assert ("Upgrade" in way_out, "elete" in way_out, "topics create" in way_out) == (True, False, False)
-    done = operator(cluster)("topics", "create", "--restore", *others("366d"))
-    assert (done.code, cluster.kazoo.get(cluster.znodes.settings)[0]) == (1, newer)
+    done = operator(plain)("topics", "create", "--restore", *others("366d"))
+    assert (done.code, plain.kazoo.get(plain.znodes.settings)[0]) == (1, newer)
 
 
 # -- folders
@@ -258,7 +286,7 @@ def test_settings_of_a_newer_version_are_left_as_they_are(cluster: Cluster, oper
 def test_a_store_of_an_older_version_is_made_anew(cluster: Cluster) -> None:
     with counted(cluster) as running:
         cluster.stop_here(running)
-        store = RocksStore(cluster.data_dir("a") / "store")
+        store = RocksStore(store_folder(cluster.data_dir("a")))
         batch = store.batch()
         batch.put(keys.IDENTITY, msgspec.json.encode({"format": 1, "of": "another kind"}))
         store.write(batch)
@@ -322,7 +350,7 @@ def test_a_node_goes_on_once_there_is_room(cluster: Cluster) -> None:
 
 def fill_disk(cluster: Cluster) -> list[Path]:
     """The next tables that RocksDB makes have no room."""
-    store = cluster.data_dir("a") / "store"
+    store = store_folder(cluster.data_dir("a"))
     tables = [store / f"{number:06d}.sst" for number in range(1, 1_000)]
     full = [table for table in tables if not table.exists()]
     for table in full:
@@ -447,20 +475,20 @@ def test_after_a_lost_buffer_the_cluster_begins_anew_and_nothing_comes_twice(
 
 
 @pytest.mark.walks("partitions-missing")
-def test_where_partitions_are_missing_those_that_are_added_make_it_go_on(cluster: Cluster) -> None:
-    wider = replace(cluster.settings, partitions=3).to_json().encode()
-    cluster.kazoo.set(cluster.znodes.settings, wider)
-    with Sender(cluster) as sender:
+def test_where_partitions_are_missing_those_that_are_added_make_it_go_on(plain: Cluster) -> None:
+    wider = replace(plain.settings, partitions=3).to_json().encode()
+    plain.kazoo.set(plain.znodes.settings, wider)
+    with Sender(plain) as sender:
         for _ in range(COUNT):
             sender.schedule()
         ledger = sender.flush()
-    refusing = cluster.start_here("a")
-    refused(cluster, "a", "partitions-missing")
-    for future in cluster.admin.create_partitions([NewPartitions(cluster.names.buffer, 3)]).values():
+    refusing = plain.start_here("a")
+    refused(plain, "a", "partitions-missing")
+    for future in plain.admin.create_partitions([NewPartitions(plain.names.buffer, 3)]).values():
         future.result()
-    gone(cluster, refusing)
-    cluster.start_here("a")
-    assert check_exactly_once(cluster, ledger).count("delivered") == COUNT
+    gone(plain, refusing)
+    plain.start_here("a")
+    assert check_exactly_once(plain, ledger).count("delivered") == COUNT
 
 
 def refused_while_it_lasts(cluster: Cluster, code: str) -> None:

@@ -27,11 +27,12 @@ from election.znodes import Znodes
 from node.config import ConnectionConfig, NodeConfig, ZookeeperAuth
 from node.kafka.topics import describe
 from node.node import Node
+from node.own_stores import store_folder
 from ops.clients.zookeeper import registry
 from ops.setup.cache import cache_folder
 from ops.stack.ports import HOST, free_port
 from ops.topics import cluster_topics
-from store.identity import FORMAT, Identity, claim
+from store.identity import FORMAT, Identity, write
 from store.rocks import RocksStore
 from tests.stacks import Stack
 from tests.support.cluster import wait_led
@@ -196,9 +197,9 @@ def _folders(folder: Path, connection: ConnectionConfig, silent_port: int) -> It
     (folder / "file").touch()
     (folder / "secret.yaml").touch(mode=0)
     (folder / "sealed").mkdir(mode=0o555)
-    (folder / "full" / "store").mkdir(parents=True)
+    store_folder(folder / "full").mkdir(parents=True)
     for number in range(20):  # one of them is the first file that RocksDB makes
-        (folder / "full" / "store" / f"{number:06d}.dbtmp").symlink_to("/dev/full")
+        (store_folder(folder / "full") / f"{number:06d}.dbtmp").symlink_to("/dev/full")
     for name, ports in (("damaged", "{"), ("taken", json.dumps({"zookeeper": silent_port}))):
         (folder / name).mkdir()
         (folder / name / "ports.json").write_text(ports)
@@ -212,14 +213,13 @@ def _folders(folder: Path, connection: ConnectionConfig, silent_port: int) -> It
     for name, changed in (
         ("other-cluster", {"cluster": "other"}),
         ("other-lane", {"lane": 1}),
-        ("newer", {"format": FORMAT + 1}),
         ("other-settings", {"settings": other_settings}),
     ):
-        store = RocksStore(folder / name / "store")
-        claim(store, msgspec.structs.replace(ours, **changed))
+        store = RocksStore(store_folder(folder / name))
+        write(store, msgspec.structs.replace(ours, **changed))
         store.close()
     (folder / "used").mkdir()
-    held = RocksStore(folder / "open" / "store")
+    held = RocksStore(store_folder(folder / "open"))
     with FileLock(folder / "used" / "stack.lock"):
         yield
     held.close()

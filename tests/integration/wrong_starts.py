@@ -152,7 +152,6 @@ _FOLDER = (
     Row("its disk is full", f"{NODE} --data-dir {{dir}}/full", "refuses"),
     Row("it is another cluster's", f"{NODE} --data-dir {{dir}}/other-cluster", "refuses"),
     Row("it is another lane's", f"{NODE} --data-dir {{dir}}/other-lane", "refuses"),
-    Row("it is of a newer format", f"{NODE} --data-dir {{dir}}/newer", "refuses"),
     Row("it was made with other settings", f"{NODE} --data-dir {{dir}}/other-settings", "refuses"),
     Row("another process has it open", f"{NODE} --data-dir {{dir}}/open", "refuses"),
 )
@@ -204,6 +203,10 @@ _OPERATORS = (
     Row("no other Kafka to accept", "cluster accept-kafka --reason r --cluster {cluster}-bare", 5),
     Row("no node to ask what is due", "due --cluster {cluster}-bare", 6),
     Row("a node that is half dead, asked what is due", "due --cluster {cluster}-half", 6),
+    Row("an export, and nothing confirmed", "pending export {dir}/out.jsonl", 2),
+    Row("an export into a folder that is not there", "pending export {dir}/nowhere/out.jsonl", 2),
+    Row("an import of a file that is not there", "pending import {dir}/none.jsonl", 2),
+    Row("an export, and no cluster", f"pending export {{dir}}/out.jsonl {_confirmed('none')}", 3),
     Row("an unknown format", "due -o xml", 2),
 )
 _TERMINAL = (

@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from delayline.names import parse_source
+from delayline.names import MAX_OFFSET, parse_source
 from delayline.outcome_kinds import OutcomeKind
+from delayline.settings_versions import SettingsSource
 from node.kafka.applier import arrivals_of
 from node.kafka.fetch.records import ABORTED
 from store import keys
@@ -25,14 +26,16 @@ if TYPE_CHECKING:
     from tests.simulation.host import World
 
 
-def open_view(name: str, store: CrashableStore, partitions: Sequence[int], world: World) -> View:
+def open_view(
+    name: str, store: CrashableStore, partitions: Sequence[int], world: World, settings: SettingsSource
+) -> View:
     """A node's view, as a process that starts finds it, or makes it: where retention has passed what it has
     read, it begins anew.
     """
-    view = _view(store, partitions, world)
+    view = _view(store, partitions, world, settings)
     if lacks_records(view, world):
         store.empty()
-        view = _view(store, partitions, world)
+        view = _view(store, partitions, world, settings)
     if not any(view.reached().read.values()):
         _begin(name, view, world)
     if view.lacks_duplicates() is not None:
@@ -46,11 +49,8 @@ def lacks_records(view: View, world: World) -> bool:
     return any(offset < buffer[number].begin for number, offset in view.reached().read.items())
 
 
-def _view(store: CrashableStore, partitions: Sequence[int], world: World) -> View:
-    settings = world.setup.settings
-    carries = settings.retention_ms is not None
-    window_ms = world.setup.replay_window_ms
-    return View(store, partitions, window_ms, settings.dedup_window_ms, carries=carries)
+def _view(store: CrashableStore, partitions: Sequence[int], world: World, settings: SettingsSource) -> View:
+    return View(store, partitions, world.setup.replay_window_ms, settings)
 
 
 def _begin(name: str, view: View, world: World) -> None:
@@ -90,7 +90,7 @@ def _read_all(
     store: MemoryStore, world: World, checkpoint: Checkpoint, known: frozenset[RecordId] | None = None
 ) -> None:
     """A view that follows that checkpoint, and has read the rest of the log."""
-    view = _view(store, world.setup.partitions, world)
+    view = _view(store, world.setup.partitions, world, world.versions)
     if known is not None:
         view.begin_at(checkpoint.carried, checkpoint.seen)
         view.know_duplicates(known)
@@ -105,7 +105,7 @@ def _arrivals(entry: Entry, world: World) -> list[Arrival]:
     if entry.arrivals is None:
         assert entry.record is not None, "markers are not read"
         record = entry.record._replace(flaw=ABORTED) if entry.aborted else entry.record
-        entry.arrivals = arrivals_of([record], world.setup.settings, world.names, world.setup.keyring)
+        entry.arrivals = arrivals_of([record], world.versions, world.names, world.setup.keyring)
     return entry.arrivals
 
 
@@ -125,9 +125,9 @@ def _counting(store: MemoryStore, world: World, checkpoint: Checkpoint) -> Entri
     found: Entries = {}
     for raw_key, raw in store.scan(keys.INDEX, keys.end_of(keys.INDEX)):
         partition, entry = keys.named(raw_key), decode_index(raw)
-        known_to_ms = entry.due_ms + world.setup.settings.dedup_window_ms
         asked_ms = max(newest_ms[partition], checkpoint.at_ms - UNREAD_MS - world.setup.skew_ms)
-        if (entry.due_ms, partition, entry.offset) in waiting or asked_ms < known_to_ms:
+        is_known = world.eras.is_known(entry.due_ms, partition, MAX_OFFSET, asked_ms)
+        if (entry.due_ms, partition, entry.offset) in waiting or is_known:
             found[raw_key] = entry
     return found
 
@@ -139,12 +139,12 @@ def _pending(store: MemoryStore, world: World, checkpoint: Checkpoint) -> Entrie
     found: Entries = {}
     for raw_key, raw in store.scan(keys.PENDING_ANSWER, keys.end_of(keys.PENDING_ANSWER)):
         answer, at = decode_pending_answer(raw), keys.record_id(raw_key)
-        removed = answer.removed
+        removed, id_ = answer.removed, answer.id
         if removed is not None and _is_forgotten(answer.id, removed, at[0], world, checkpoint):
-            removed = None
+            removed = id_ = None  # who knows only the source knows the id of what it finds alone
         if removed is None and answer.op == "schedule" and not answer.effective:
             continue  # nobody is told
-        found[at] = answer.op, answer.id, removed, answer.effective
+        found[at] = answer.op, id_, removed, answer.effective
     return found
 
 
@@ -161,7 +161,7 @@ def _is_forgotten(
     read = world.topics[world.names.buffer][partition].entries[: checkpoint.seen.get(partition, 0)]
     newest_ms = max(one.record.timestamp_ms for one in read if one.record is not None)
     newest_ms = max(newest_ms, checkpoint.at_ms - UNREAD_MS)
-    return newest_ms >= entry.due_ms + world.setup.settings.dedup_window_ms
+    return not world.eras.is_known(entry.due_ms, partition, MAX_OFFSET, newest_ms)
 
 
 def duplicates(world: World) -> frozenset[RecordId]:

@@ -154,7 +154,7 @@ CARRYING: Final = (
         (
             Edit(
                 "store.carrying:Carrying._is_needed",
-                "known.id is None or newest_ms >= known.due_ms + self._dedup_window_ms",
+                "known.id is None or newest_ms >= known.due_ms + longest_ms",
                 "True",
             ),
         ),

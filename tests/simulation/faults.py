@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from node.core.ports import Pauses
 from tests.simulation.process import Node, Process
+from tests.simulation.snapshots import begin_from_peer
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -40,6 +41,8 @@ SHARED: Final = frozenset(
         "target-leader-lost",
         "operator-pause",
         "retention",
+        "settings-changed",
+        "leaderless",
     )
 )
 SESSION_MS: Final = 400
@@ -64,8 +67,10 @@ def strike(world: World) -> None:
             process.armed.append(fault)
         return
     world.struck(process, fault)
-    if fault in {"crash", "crash-leader", "empty"}:
-        crash(world, node, emptied=fault == "empty")
+    if fault in {"crash", "crash-leader", "empty", "snapshot"}:
+        crash(world, node, emptied=fault in {"empty", "snapshot"})
+        if fault == "snapshot":
+            begin_from_peer(world, node)
     elif fault == "clock-step":
         node.skew_ms = world.draw_skew_ms()
     elif fault == "resign":
@@ -90,14 +95,16 @@ def _strike_shared(world: World, fault: str) -> None:
     elif fault == "operator-pause":
         targets = rng.sample(sorted(world.target_topics), rng.randint(0, 2))
         world.pause(Pauses(rng.random() < 0.5, frozenset(targets)))
-        world.after(rng.choice((50, 300, 2_000)), lambda: world.pause(Pauses()))
+        world.after(rng.choice(world.setup.profile.pause_ms), lambda: world.pause(Pauses()))
     elif fault == "retention":
         _remove_records(world)
-    elif fault == "strange-checkpoint":
-        world.forge_checkpoint()
-    elif fault in {"key-changed", "keys-lost"}:
+    elif fault == "settings-changed":
+        world.settings_operator.change(rng.choice((0, 0, 20, 300, 1_000)))
+    elif fault == "leaderless":
+        _stop_all(world)
+    elif fault.startswith("key"):
         world.change_key() if fault == "key-changed" else world.lose_keys()
-    elif fault.startswith("checkpoints-"):
+    elif "checkpoint" in fault:
         _harm_checkpoints(world, fault)
     else:
         world.open_foreign(rng.choice((50, 300, 1_200, 5_000)))
@@ -116,6 +123,30 @@ def _remove_records(world: World) -> None:
             crash(world, node, emptied=True)
 
 
+def _stop_all(world: World) -> None:
+    """All nodes are stopped, and are away for most of the retention; not while they still have to make up for
+    the last time.
+    """
+    retention_ms = world.setup.settings.retention_ms
+    assert world.retention is not None, "for how long, is a question of retention"
+    assert retention_ms is not None, "the profile has one"
+    running = [node for node in world.nodes if node.process is not None]
+    if len(running) == len(world.nodes) and world.retention.lets_begin():
+        away_ms = world.rng.randint(retention_ms // 4, retention_ms * 8 // 10)
+        for node in running:
+            stop(world, node, away_ms)
+
+
+def stop(world: World, node: Node, away_ms: int) -> None:
+    """The process ends in good order, and comes back."""
+    process = node.process
+    assert process is not None, "only the living end"
+    process.kill()
+    node.process = None
+    world.ensemble.remove(process)
+    world.after(away_ms, lambda: world.start(node))
+
+
 def _harm_checkpoints(world: World, fault: str) -> None:
     if fault == "checkpoints-lost":
         _crash_leaders(world)
@@ -124,6 +155,8 @@ def _harm_checkpoints(world: World, fault: str) -> None:
         if world.rng.random() < 0.6:
             _crash_leaders(world)
         world.lose_end_of_checkpoints()
+    elif fault == "strange-checkpoint":
+        world.forge_checkpoint()
     else:
         world.hold_checkpoints(world.rng.choice((50, 300, 1_200)))
 
@@ -161,7 +194,9 @@ def crash(world: World, node: Node, *, emptied: bool) -> None:
     assert process is not None, "only the living die"
     process.kill()
     node.process = None
-    if emptied:
+    if world.retention is not None and not world.retention.spares(node):
+        pass  # nobody might have what it would lose
+    elif emptied:
         node.store.empty()
     else:
         unflushed = node.store.unflushed()

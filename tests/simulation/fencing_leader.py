@@ -18,6 +18,8 @@ from typing import Any, Final, cast
 from confluent_kafka import KafkaError, KafkaException
 
 from delayline.names import ClusterNames
+from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsVersions
 from delayline.signing import Keyring
 from node.core.delivery import Config, Delivery
 from node.core.ports import Pauses, SelectionTargets
@@ -95,7 +97,7 @@ class Run:
         self._answers = deque(script)
         self.committing: str | None = None  # the answer of the commit that is being told
         self._commits = Commits()
-        self._view = View(MemoryStore(), [0], 0, 0)
+        self._view = View(MemoryStore(), [0], 0, SettingsVersions.of(ClusterSettings(dedup_window_ms=0)))
         self._view.apply([_row(offset) for offset in range(ROWS)], {0: ROWS})
         self._opened = 0
         self._issued = 0

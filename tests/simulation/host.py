@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from delayline.names import ClusterNames
+from delayline.settings_versions import SettingsVersions
 from delayline.signing import Keyring
 from node.core.ports import Outgoing
 from store.checkpoint import Checkpoint
@@ -14,6 +15,9 @@ from store.operations import OperatorRequest
 from tests.simulation.coordinator import TransactionalId
 from tests.simulation.log import Partition, Topics
 from tests.simulation.setup import Setup
+
+if TYPE_CHECKING:
+    from tests.simulation.changes import Eras
 
 
 class Killed(BaseException):
@@ -43,6 +47,14 @@ class World(Protocol):
     target_topics: frozenset[str]
     leaderless: set[str]  # targets that take nothing for now
     asked: list[OperatorRequest]  # by operators, numbered from 1
+
+    @property
+    def versions(self) -> SettingsVersions:
+        """Of the settings, as their topic has them."""
+
+    @property
+    def eras(self) -> Eras:
+        """The same, for the model."""
 
     def hears_of(self, host: Host) -> list[int]:
         """The partitions of which a process that starts has heard."""

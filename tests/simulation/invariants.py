@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from typing import Final
 
 from delayline.signing import Serial
 from store.awaited import Successor
@@ -20,9 +19,6 @@ from tests.simulation.replicas import check_replica
 from tests.simulation.requests import TARGETS
 from tests.simulation.world import World
 
-MOST_BEGINS: Final = 5
-"""Of the places in the log where a node may begin, so many are tried."""
-
 
 def check(world: World) -> Model:
     """Checks everything; returns the model."""
@@ -33,7 +29,7 @@ def check(world: World) -> Model:
     for last, one in pairs:
         assert one is not None, "only the first one has none before it"
         check_progress(last, one)
-    model = Model(checkpoints, world.setup.settings.dedup_window_ms, world.setup.limits.awaited)
+    model = Model(checkpoints, world.eras, world.setup.limits.awaited)
     model.read(world.topics[world.names.buffer], world.setup.partitions)
     Judge(world, model, found, numbers).judge()
     for last, one in pairs:
@@ -46,7 +42,9 @@ def check(world: World) -> Model:
             check_replica(node.process, model, serials)
     if checkpoints and (stuck := world.needed_for_long(checkpoints[-1])):
         raise Violation("liveness", f"the log of {stuck} is needed on: {checkpoints[-1]}")
-    check_begins(world, checkpoints, MOST_BEGINS)
+    check_begins(world, checkpoints, world.setup.profile.begins)
+    if world.retention is not None:
+        world.retention.check()
     return model
 
 

@@ -115,6 +115,10 @@ class Partition:
             transaction.unmarked.append(self)
         return offset
 
+    def newest_ms(self) -> int:
+        """Of the records that there are, whatever becomes of them."""
+        return max((one.record.timestamp_ms for one in self.entries if one.record is not None), default=0)
+
     def first_from(self, timestamp_ms: int, begin: int) -> int:
         """The first offset from one on whose record is not older; the end if there is none."""
         for offset in range(begin, self.end):

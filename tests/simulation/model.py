@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from delayline.outcome_kinds import OutcomeKind
 from store.checkpoint import Checkpoint
+from tests.simulation.changes import Eras
 from tests.simulation.host import Violation
 from tests.simulation.log import Entry, Partition
 from tests.simulation.requests import Kind, Request
@@ -83,7 +84,7 @@ class Model:
     """What follows from the log. Transactions are numbered by their checkpoints, from 0."""
 
     checkpoints: list[Checkpoint]
-    dedup_window_ms: int
+    eras: Eras
     most_awaited: int = NEVER  # so many of what was moved are listed of a partition
     rows: dict[RecordId, Row] = field(default_factory=dict)
     pending_answers: list[PendingAnswer] = field(default_factory=list)
@@ -275,6 +276,7 @@ class Model:
             return
         if request.keep and self._is_duplicate(place, request, newest_ms):
             return
+        request.settle(self.eras, *place)
         row = row_of(place, request, record.timestamp_ms)
         self._add(row)
         if request.kind is Kind.SCHEDULE and request.id is not None:
@@ -285,7 +287,7 @@ class Model:
     def _is_duplicate(self, place: RecordId, request: Request, newest_ms: int) -> bool:
         assert request.id is not None, "it asks whether its id is known"
         known = self.last_of(place[0], request.id, place[1])
-        if known is None or newest_ms >= known.due_ms + self.dedup_window_ms:
+        if known is None or not self.eras.is_known(known.due_ms, *place, newest_ms):
             return False
         self.pending_answers.append(PendingAnswer(place, request, known, request.id, duplicate=True))
         return True

@@ -32,12 +32,14 @@ from tests.simulation.overrides import install
 from tests.simulation.partition_mutants import PARTITIONS
 from tests.simulation.patches import Mutant
 from tests.simulation.runner import ROOT, run_seed
+from tests.simulation.settings_mutants import CHANGING
 from tests.simulation.signed_mutants import SIGNED
+from tests.simulation.snapshot_mutants import SNAPSHOT
 from tests.simulation.source_mutants import SOURCES
 
 MUTANTS: Final = (
     *(*NUMBERED, *AWAITED, *HELD, *OTHERS, *SOURCES, *SIGNED, *PARTITIONS, *LATEST_KNOWN, *CLOCKS),
-    *CARRYING,
+    *(*CARRYING, *CHANGING, *SNAPSHOT),
 )
 BROKEN: Final = frozenset(
     {"AttributeError", "ImportError", "NameError", "SyntaxError", "TypeError", "UnboundLocalError"}

@@ -15,6 +15,7 @@ from typing import Final
 from delayline.outcome_kinds import OutcomeKind
 from delayline.rejects import Code, RejectCode
 from delayline.signing import Keyring
+from delayline.wire import SettingsMark
 from node.core.delivery import Config, Delivery
 from node.core.ports import (
     ANY_PARTITION,
@@ -117,8 +118,7 @@ class Process:
         self.paused = self.cut_off = False
         self.resign_asked = False
         self.role = "none"
-        self.apply_stalled = False
-        self.follower_stalled = False
+        self.apply_stalled = self.follower_stalled = False
         self.armed: list[str] = []
         self.in_call = False
         self.last_reading_ms = 0
@@ -126,7 +126,8 @@ class Process:
         self._ensemble = ensemble
         self._buffer = world.topics[setup.names.buffer]
         self._checkpoints = world.checkpoints
-        self.view = open_view(self.name, self.store, world.hears_of(self), world)
+        self.versions = world.versions  # of the settings, as it knows them
+        self.view = open_view(self.name, self.store, world.hears_of(self), world, self)
         self._partitions = list(self.view.reached().read)
         self._fetched: Vector = self.view.reached().read
         self._old: Vector = dict.fromkeys(self._partitions, 0)
@@ -519,15 +520,21 @@ class Process:
         return is_full and wait.until_ms is not None and wait.until_ms <= own_ms + HIDDEN_MS
 
     def _arrivals(self, entry: Entry) -> list[Arrival] | None:
-        """None if it is signed with a key that is not known: what it is does not depend on the process."""
-        if entry.arrivals is not None and self._knows_all:
-            return entry.arrivals
+        """None if it is signed with a key that is not known, or other settings may begin with it and nobody
+        tells: what it is does not depend on the process.
+        """
         assert entry.record is not None, "markers are not read"
-        setup, unknown = self.world.setup, list[str]()
+        is_mark = ("delay-op", b"settings") in entry.record.headers and not entry.aborted
+        if entry.arrivals is not None and self._knows_all and not is_mark:
+            return entry.arrivals
+        setup, unknown, marks = self.world.setup, list[str](), list[SettingsMark]()
         record = entry.record._replace(flaw=ABORTED) if entry.aborted else entry.record
-        made = arrivals_of([record], setup.settings, setup.names, self.ring, unknown.append)
-        if unknown:
+        made = arrivals_of([record], self.versions, setup.names, self.ring, unknown.append, marks.append)
+        if unknown or (marks and self.fails("read-fails")):
             return None
+        if marks:
+            self.versions = self.world.versions
+            made = arrivals_of([record], self.versions, setup.names, self.ring)
         if self._knows_all:
             entry.arrivals = made
         return made

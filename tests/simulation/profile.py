@@ -95,6 +95,11 @@ class Profile:
     end_of_partition: float = 0.7  # of the reads that reach the end: the reader is told so
     turns: tuple[int, int, int, int] = (55, 25, 12, 8)  # of delivery, apply, follower, housekeeping
     added: bool = False  # the buffer has a partition more than the settings say
+    begins: int = 5  # of the places in the log where a node may begin, so many are tried
+    by_age: bool = False  # retention takes what is old, as Kafka does, and not what is needed no more
+    pause_ms: tuple[int, ...] = (50, 300, 2_000)  # an operator's
+    quiet: float = 0.0  # of the requests and faults that might come: none comes, time passes
+    calm_ms: int = 30_000  # how long what is left at the end may take
     batches: tuple[int, ...] = (1, 3, 10, 60)  # records read from a partition at a time
 
 
@@ -157,6 +162,55 @@ CARRIED: Final = Profile(
     retention_ms=(100, 400, 1_500),
 )
 
+# Operators change the settings all the time, and some of these changes are given up.
+SETTINGS: Final = replace(
+    CARRIED,
+    requests=CARRIED.requests | {"level": 30, "id-keep": 60, "copied": 10},
+    faults=CARRIED.faults | {"settings-changed": 60},
+    dedup_window_ms=(0, 100, 500, 2_000),
+    ids=(1, 4),
+)
+# The same, and a view begins at each place where a node may.
+BEGINS: Final = replace(CARRIED, begins=1 << 30)
+
+# A year, with a retention of a week, and a week of 24 seconds: most messages go at once, some wait for up to
+# a year. Retention takes what is old. All nodes are away for most of a week now and then, some lose their
+# folders, and pauses last longer than a week. What is left over is delivered in the calm at the end.
+WEEK_MS: Final = 24_000
+YEAR: Final = Profile(
+    requests=REQUESTS
+    | {"now": 120, "after": 60, "level": 40, "past": 30, "id-now": 60, "future": 4, "id-future": 8, "far": 1}
+    | {"interval": 0, "cron": 0, "id-interval": 1, "id-cron": 1},
+    faults=FAULTS
+    | {"leaderless": 4, "empty": 8, "operator-pause": 4, "foreign-stall": 0, "clock-step": 1}
+    | {"broker-clock-step": 1},
+    request_count=(6_000, 6_200),
+    fault_count=(150, 200),
+    partitions=(1, 2),
+    ids=(40, 80),
+    delay_ms=(0, 52 * WEEK_MS),
+    messages=(100,),
+    replay_window_ms=(0, 300),
+    dedup_window_ms=(0, 500),
+    skew_ms=(0, 20),
+    retention_ms=(WEEK_MS,),
+    transactional_share=0.02,
+    by_age=True,
+    pause_ms=(300, WEEK_MS // 2, 3 * WEEK_MS // 2),
+    quiet=0.75,
+    calm_ms=60 * WEEK_MS,
+)
+SHORT_YEAR: Final = replace(YEAR, request_count=(480, 500), fault_count=(25, 35), delay_ms=(0, 4 * WEEK_MS))
+"""Four weeks of it."""
+# Nodes lose their stores, and begin with a snapshot of a peer's, while what waits is carried, and retention
+# goes on.
+SNAPSHOTS: Final = replace(
+    CARRIED,
+    faults=CARRIED.faults | {"snapshot": 50, "crash-leader": 15, "clocks-jump": 4},
+    nodes=(3, 4),
+    retention_ms=(400, 1_500),
+)
+
 PROFILES: Final = {
     "default": DEFAULT,
     "checkpoints-lost": CHECKPOINTS_LOST,
@@ -168,4 +222,8 @@ PROFILES: Final = {
     "partitions-added": PARTITIONS_ADDED,
     "clocks-jump": CLOCKS_JUMP,
     "carried": CARRIED,
+    "settings": SETTINGS,
+    "begins": BEGINS,
+    "year": YEAR,
+    "snapshots": SNAPSHOTS,
 }

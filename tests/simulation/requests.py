@@ -9,12 +9,15 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from delayline.partitioner import partition_for
 from delayline.rejects import RejectCode
 from delayline.wire import Header
 from tests.simulation.profile import Profile
+
+if TYPE_CHECKING:
+    from tests.simulation.changes import Eras
 
 LEVELS_MS: Final = (40, 200, 900)
 MAX_DELAY_MS: Final = 400 * 86_400_000
@@ -71,11 +74,17 @@ class Request:
     user_headers: list[Header] = field(default_factory=list)
     deliver_at_ms: int | None = None
     after_ms: int = 0
+    level: int | None = None
     expire_at_ms: int | None = None
     repeat: Repeat | None = None
     keep: bool = False  # a duplicate, if its id is known
     error: str | None = None  # the dead-letter code to expect, of a reject or at delivery
     source: int | None = None  # of a cancel: the offset of the request whose message is meant
+
+    def settle(self, eras: Eras, partition: int, offset: int) -> None:
+        """What it means where it has come to stand."""
+        if self.level is not None:
+            self.after_ms = eras.after_ms(self.level, partition, offset)
 
     def scheduled_for_ms(self, timestamp_ms: int) -> int:
         """The time asked for by a record with that timestamp."""
@@ -203,7 +212,7 @@ class Users:
             request.headers.append((H_AFTER, b"%dms" % request.after_ms))
         elif kind == "level":
             level = rng.randint(-1, len(LEVELS_MS) + 1)
-            request.after_ms = LEVELS_MS[min(level, len(LEVELS_MS)) - 1] if level > 0 else 0
+            request.level = level
             request.headers.append((H_LEVEL, b"%d" % level))
         elif kind == "far":
             self._at(request, now_ms + FAR_MS + rng.randint(0, 1_000))

@@ -53,7 +53,16 @@ def doubled(number, by=2):
     return number * by
 """
 MOST_SEEDS = 20  # of each profile
-RICH = ("carried", "paused", "paused-ahead", "moves", "keys-lost", "checkpoints-truncated")
+RICH = (
+    "carried",
+    "snapshots",
+    "settings",
+    "paused",
+    "paused-ahead",
+    "moves",
+    "keys-lost",
+    "checkpoints-truncated",
+)
 
 
 @pytest.fixture

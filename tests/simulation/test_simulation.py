@@ -21,6 +21,8 @@ from tests.simulation.profile import (
     CHECKPOINTS_TRUNCATED,
     KEYS_LOST,
     PARTITIONS_ADDED,
+    SHORT_YEAR,
+    SNAPSHOTS,
 )
 from tests.simulation.runner import ROOT, Result, Total, merged, run_seed
 
@@ -31,6 +33,8 @@ WITH_LOST_CHECKPOINTS = 50
 WITH_LOST_KEYS = 50
 WITH_ADDED_PARTITIONS = 50
 WITH_CARRYING = 50
+SHORT_YEARS = 3
+WITH_SNAPSHOTS = 30
 
 
 @cache
@@ -83,6 +87,16 @@ def test_partitions_that_some_nodes_have_not_heard_of_cost_nothing() -> None:
 
 def test_a_log_that_is_shorter_than_the_delays_costs_nothing() -> None:
     failures = [run_seed(seed, CARRIED).failure for seed in range(WITH_CARRYING)]
+    assert [failure for failure in failures if failure is not None] == []
+
+
+def test_a_year_with_a_retention_of_a_week_costs_nothing_and_neither_log_nor_views_grow() -> None:
+    failures = [run_seed(seed, SHORT_YEAR).failure for seed in range(SHORT_YEARS)]
+    assert [failure for failure in failures if failure is not None] == []
+
+
+def test_nodes_that_begin_with_a_peers_store_cost_nothing() -> None:
+    failures = [run_seed(seed, SNAPSHOTS).failure for seed in range(WITH_SNAPSHOTS)]
     assert [failure for failure in failures if failure is not None] == []
 
 

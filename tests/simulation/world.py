@@ -15,10 +15,12 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Final
 
+from delayline.settings_versions import SettingsVersions
 from node.core.ports import Pauses
 from store.checkpoint import Checkpoint
 from store.operations import OperatorRequest, ReplayRequest, SkipRequest, StopReplay
 from tests.simulation import faults, forgeries
+from tests.simulation.changes import Eras, Operator
 from tests.simulation.coordinator import TransactionalId
 from tests.simulation.host import Host
 from tests.simulation.log import Fate, Partition, Topics, Transaction
@@ -26,6 +28,7 @@ from tests.simulation.model import row_of
 from tests.simulation.process import Node, Process
 from tests.simulation.profile import Profile
 from tests.simulation.requests import FAR_MS, TARGETS, Request, Users
+from tests.simulation.retention import Retention
 from tests.simulation.setup import LANE, UNREAD_MS, draw
 from tests.simulation.stores import CrashableStore
 from tests.simulation.zookeeper import Ensemble
@@ -34,7 +37,7 @@ from tests.support.keys import key_of
 START_MS: Final = 1_700_000_000_000
 DEEPEST: Final = 2  # calls within which others act, within which others act
 LONGEST_PAUSE: Final = 400  # turns of the others
-CALM_LIMIT_MS: Final = 30_000
+AWAIT_MS: Final = 200
 HASTE_MS: Final = 5
 CARRIED_WITHIN_MS: Final = 6_000
 
@@ -89,10 +92,22 @@ class World:
         self.foreign_ends_ms: dict[Transaction, int] = {}  # before that an application does not end its own
         self._wanted_version: list[tuple[int, int]] = []
         self._wanted_known: tuple[dict[int, int], int] = ({}, 0)
+        self.settings_operator = Operator(self)
         names = [f"n{number}" for number in range(self.setup.nodes)]
         self.nodes = [Node(name, new_store(name), self.draw_skew_ms(), self.setup.keyring) for name in names]
+        self.retention = Retention(self) if profile.by_age else None
         for node in self.nodes:
             self.start(node)
+
+    @property
+    def versions(self) -> SettingsVersions:
+        """See the protocol."""
+        return self.settings_operator.versions
+
+    @property
+    def eras(self) -> Eras:
+        """See the protocol."""
+        return self.settings_operator.eras
 
     # ------------------------------------------------------------------ what the ports use
 
@@ -155,7 +170,9 @@ class World:
 
     def start(self, node: Node) -> None:
         """Starts a node's next process."""
-        if node.process is None:
+        if self.retention is not None and not self.retention.lets_start(node.store):
+            self.after(AWAIT_MS, lambda: self.start(node))  # it refuses until what waits has been carried
+        elif node.process is None:
             node.process = Process(node, self, self.ensemble)
             self.note("start", node.name)
 
@@ -281,6 +298,9 @@ class World:
         kind, now_ms = self.users.kind(), self.now_ms + max(0, self.jump_ms)
         partitions = [self.topics[self.names.buffer][number] for number in self.setup.partitions]
         if kind == "copied":
+            marks = self.settings_operator.aborted_marks
+            if marks and self.rng.random() < 0.3:
+                return replace(self.rng.choice(marks))
             copy = forgeries.copied(self.rng, partitions)
             if copy is not None:
                 return copy
@@ -352,12 +372,16 @@ class World:
         elif chance < 90:
             self.tick(int(self.rng.random() ** 4 * 60))
         elif chance < 96:
-            if self.requests_left > 0:
+            if self.requests_left > 0 and not self._is_quiet():
                 self.request()
         elif chance < 97.5:
             self.end_foreign()
-        elif self.rng.random() * self.requests_left < 3 * self.faults_left:
+        elif not self._is_quiet() and self.rng.random() * self.requests_left < 3 * self.faults_left:
             faults.strike(self)
+
+    def _is_quiet(self) -> bool:
+        quiet = self.setup.profile.quiet
+        return quiet > 0 and self.rng.random() < quiet
 
     def _turn(self) -> None:
         """One turn of one task of one process."""
@@ -394,7 +418,8 @@ class World:
         self.pause(Pauses())
         while self.foreign:
             self.end_foreign()
-        limit_ms = self.now_ms + CALM_LIMIT_MS
+        self.settings_operator.end()
+        limit_ms = self.now_ms + self.setup.profile.calm_ms
         while self.now_ms < limit_ms and not self._finished():
             for node in self.nodes:
                 self.start(node)
@@ -450,7 +475,7 @@ class World:
         setup = self.setup
         if setup.settings.retention_ms is None:
             return []
-        windows_ms = setup.replay_window_ms + setup.settings.dedup_window_ms
+        windows_ms = setup.replay_window_ms + self.eras.longest_window_ms
         long_ms = setup.settings.retention_ms + windows_ms + 2 * setup.skew_ms + CARRIED_WITHIN_MS + UNREAD_MS
         buffer = self.topics[self.names.buffer]
         return [
@@ -475,6 +500,7 @@ class World:
                     times_ms.append(timestamp_ms)
                     if entry.request is not None:
                         place = partition.number, entry.record.offset
+                        entry.request.settle(self.eras, *place)
                         times_ms.append(row_of(place, entry.request, timestamp_ms).due_ms)
                     else:
                         headers = dict(entry.record.headers)

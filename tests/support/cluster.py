@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from kazoo.exceptions import NoNodeError
 
 from delayline.headers import H_SIGNATURE
 from delayline.names import ClusterNames
+from delayline.settings import SETTINGS
 from delayline.signing import Keyring
 from election.candidates import Candidate, in_order
 from election.operators import Author
@@ -38,7 +38,8 @@ from store.checkpoint import Checkpoint
 from tests.stacks import Stack
 from tests.support.closing import Closing
 from tests.support.hurry import hurry
-from tests.support.process import NodeProcess
+from tests.support.process import NodeProcess, RunningNode
+from tests.support.released import Release
 from tests.support.tail import Got, Tail
 from tests.support.waiting import PATIENCE_S, becomes, eventually
 
@@ -93,7 +94,7 @@ class Cluster(Closing):
             cluster=name, bootstrap_servers=stack.bootstrap, zookeeper=stack.zookeeper
         )
         self.admin = AdminClient({"bootstrap.servers": stack.bootstrap, "log_level": 0})
-        self._processes: list[NodeProcess] = []
+        self._processes: list[RunningNode] = []
         self._nodes: list[Node] = []
         self._kazoo: KazooClient | None = None
         self._checkpoint_tail: Tail | None = None
@@ -162,8 +163,7 @@ class Cluster(Closing):
 
     def restore_settings(self) -> None:
         """What the command does that a node with a store names, once ZooKeeper has lost the settings."""
-        raw = asdict(self.settings)
-        chosen = {name: raw[name] for name in raw if name != "cluster"}
+        chosen = {name: getattr(self.settings, name) for name in SETTINGS if name != "cluster"}
         cluster_topics.create(self.connection, chosen, restore=Author("somebody", "they were lost", 1))
 
     @property
@@ -358,6 +358,13 @@ class Cluster(Closing):
         self._processes.append(process)
         return process
 
+    def start_released(self, release: Release, node_id: str, *, lane: int = 0) -> RunningNode:
+        """Starts a node of an earlier release, without waiting for anything."""
+        config, log_file = self.node_config(node_id, lane), self.folder / f"{node_id}.log"
+        process = RunningNode(config, log_file, release.start_node(config, log_file))
+        self._processes.append(process)
+        return process
+
     def start_here(self, node_id: str, *, lane: int = 0, **fields: Any) -> Node:
         """Starts a node on threads of this process."""
         hurry()
@@ -366,11 +373,11 @@ class Cluster(Closing):
         node.start()
         return node
 
-    def process(self, node_id: str) -> NodeProcess:
+    def process(self, node_id: str) -> RunningNode:
         """The last process started for a node."""
         return next(process for process in reversed(self._processes) if process.node_id == node_id)
 
-    def leader(self, lane: int = 0) -> NodeProcess:
+    def leader(self, lane: int = 0) -> RunningNode:
         """The process of the lane's first candidate."""
         return self.process(self.candidates(lane)[0])
 

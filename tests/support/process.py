@@ -5,43 +5,33 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from node.config import NodeConfig
 from tests.support.forks import Program
 from tests.support.waiting import PATIENCE_S, eventually
 
 
-class NodeProcess:
-    """A running tests/support/killable_node.py; its log is JSON lines in a file."""
+class Process(Protocol):
+    """See `tests.support.forks.Program`."""
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        log_file: Path,
-        *,
-        step: str | None = None,
-        signal_name: str = "SIGKILL",
-        delay_s: float = 0.0,
-        acknowledged: bool = False,
-        carried: int = 0,
-        clock_offset_ms: int = 0,
-        brokers_too: bool = False,
-    ) -> None:
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout_s: float | None = None) -> int: ...
+
+    def signal(self, number: signal.Signals) -> None: ...
+
+
+class RunningNode:
+    """A node in a process of its own; its log is JSON lines in a file."""
+
+    def __init__(self, config: NodeConfig, log_file: Path, process: Process) -> None:
         self.node_id = config.node_id
         self.config = config
         self._log_file = log_file
-        given = {
-            "config": config.model_dump(mode="json", exclude_none=True),
-            "step": step,
-            "signal": signal_name,
-            "delay_s": delay_s,
-            "acknowledged": acknowledged,
-            "carried": carried,
-            "clock_offset_ms": clock_offset_ms,
-            "brokers_too": brokers_too,
-        }
-        self._process = Program("tests.support.killable_node", [json.dumps(given)], log_file)
+        self._process = process
 
     @property
     def pid(self) -> int:
@@ -112,6 +102,36 @@ class NodeProcess:
             except ValueError:
                 continue  # a half-written line, or the interpreter's own words
         return lines
+
+
+class NodeProcess(RunningNode):
+    """A running tests/support/killable_node.py."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        log_file: Path,
+        *,
+        step: str | None = None,
+        signal_name: str = "SIGKILL",
+        delay_s: float = 0.0,
+        acknowledged: bool = False,
+        carried: int = 0,
+        clock_offset_ms: int = 0,
+        brokers_too: bool = False,
+    ) -> None:
+        given = {
+            "config": config.model_dump(mode="json", exclude_none=True),
+            "step": step,
+            "signal": signal_name,
+            "delay_s": delay_s,
+            "acknowledged": acknowledged,
+            "carried": carried,
+            "clock_offset_ms": clock_offset_ms,
+            "brokers_too": brokers_too,
+        }
+        program = Program("tests.support.killable_node", [json.dumps(given)], log_file)
+        super().__init__(config, log_file, program)
 
 
 def is_stopped(pid: int) -> bool:

@@ -16,11 +16,13 @@ _HELD_FOR = 15  # requests for which a foreign transaction is held open
 class Traffic:
     """Sends some 200 requests a second on a thread of its own: which ones is a function of their number.
 
-    `transactions`: another producer's, too, held open for a moment. They fail where the broker does.
+    `period_s`: between two of them. `transactions`: another producer's, too, held open for a moment. They
+    fail where the broker does.
     """
 
-    def __init__(self, cluster: Cluster, *, transactions: bool = True) -> None:
+    def __init__(self, cluster: Cluster, *, transactions: bool = True, period_s: float = PERIOD_S) -> None:
         self._sender = Sender(cluster)
+        self._period_s = period_s
         self._foreign = OpenTransaction(cluster) if transactions else None
         self._ledger = Ledger()
         self._stopping = threading.Event()
@@ -49,7 +51,7 @@ class Traffic:
     def _run(self) -> None:
         try:
             number = 0
-            while not self._stopping.wait(PERIOD_S):
+            while not self._stopping.wait(self._period_s):
                 self._send(number)
                 number += 1
             if self._foreign is not None and number % 100 >= 100 - _HELD_FOR:

@@ -12,12 +12,14 @@ import pytest
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsVersions
 from delayline.wire import Header, carry_headers, signed_headers
 from election.operators import Author, Gap
 from node.core.ports import Unanswered
-from node.kafka import applier
+from node.kafka import applier, known_settings
 from node.kafka.applier import Applier, LogTooShort, NotRebuildable, PlaceLost, arrivals_of
 from node.kafka.fetch.records import LogRecord
+from node.kafka.known_settings import KnownSettings
 from node.kafka.reader import OffsetsGone
 from node.worker import Roster
 from store.checkpoint import Checkpoint, Reached, Vector
@@ -90,6 +92,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     made = Log()
     monkeypatch.setattr(applier, "TopicReader", made)
     monkeypatch.setattr(applier, "admin_client", lambda _: None)
+    monkeypatch.setattr(known_settings, "read_settings", lambda *_: None)
     monkeypatch.setattr(applier, "newest_gone_ms", lambda *_: 1_800_000_000_000)
     return made
 
@@ -101,7 +104,9 @@ class Opened:
         self.view = view
         self.asked: list[tuple[Vector, Vector]] = []
         self.duplicates: list[Container[RecordId] | Exception] = [NONE]
-        self.applier = Applier({}, NAMES, settings, FixedKeys(KEYRING), view, lambda: None, self._duplicates)
+        keys = FixedKeys(KEYRING)
+        known = KnownSettings({}, NAMES, SettingsVersions.of(settings), keys, lambda _: None)
+        self.applier = Applier({}, NAMES, known, keys, view, lambda: None, self._duplicates)
 
     def _duplicates(self, begins: Vector, to: Vector) -> Container[RecordId]:
         self.asked.append((begins, to))
@@ -119,7 +124,7 @@ def view(tmp_path: Path) -> Iterator[View]:
 
 
 def open_view(folder: Path) -> View:
-    return View(RocksStore(folder), range(2), 1_000, 0, carries=True)
+    return View(RocksStore(folder), range(2), 1_000, SettingsVersions.of(CARRYING))
 
 
 def carried(*carried: int, **changes: Any) -> Checkpoint:
@@ -307,6 +312,6 @@ def test_of_what_is_read_with_a_newer_carry_nothing_is_applied(log: Log, view: V
     opened = Opened(view)
     opened.applier.open(None)
     with pytest.raises(NewerCarry, match=r"delay.buffer/0/3: a carry has format 2; this version reads 1"):
-        arrivals_of([carry(2, 1), carry(3, 2)], CARRYING, NAMES, KEYRING)
+        arrivals_of([carry(2, 1), carry(3, 2)], SettingsVersions.of(CARRYING), NAMES, KEYRING)
     error = run(opened, lambda: [carry(2, 1), carry(3, 2)], log)
     assert (type(error), view.reached().applied) == (NewerCarry, {0: 0, 1: 0})

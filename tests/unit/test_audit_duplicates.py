@@ -20,6 +20,10 @@ FIRST = event(0, 0, due_ms=50)
 CANCEL = event(1, 10, kind="cancel")
 
 
+def known_from_ms(_: int, newest_ms: int) -> int:
+    return newest_ms - WINDOW_MS
+
+
 @pytest.mark.parametrize(
     ("events", "duplicates"),
     [
@@ -41,4 +45,25 @@ CANCEL = event(1, 10, kind="cancel")
     ],
 )  # fmt: skip
 def test_duplicates_are_those_whose_id_is(events: list[IdEvent], duplicates: list[int]) -> None:
-    assert duplicates_of(events, WINDOW_MS) == duplicates
+    assert duplicates_of(events, known_from_ms) == duplicates
+
+
+@pytest.mark.parametrize(
+    ("events", "duplicates"),
+    [
+        ([event(5, 10, 500, keep=True, told=True)], [5]),
+        ([event(5, 10, 500, keep=True)], []),
+        ([event(5, 10, 500, keep=True), event(6, 20, 500, keep=True)], [6]),
+        ([event(5, 10, 500, keep=True, told=True), event(6, 20, 500, keep=True)], [5]),
+        ([event(5, 10, 50), event(6, 200, 500, keep=True, told=True)], []),
+        ([event(5, 10, kind="cancel"), event(6, 20, 60, keep=True, told=True)], []),
+    ],
+    ids=[
+        "as an outcome says", "no outcome says so", "known since it was accepted", "each by its own outcome",
+        "the log says when it was known last", "the log says that it was cancelled",
+    ],
+)  # fmt: skip
+def test_where_the_log_has_lost_its_beginning_outcomes_tell_what_it_does_not(
+    events: list[IdEvent], duplicates: list[int]
+) -> None:
+    assert duplicates_of(events, known_from_ms, cut=True) == duplicates

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsVersions
 from pipeline.audit import AuditConfig
 from pipeline.audit.snapshot import TopicExtent, TopicOffsets
 from tests.support.keys import KEYRING
@@ -36,7 +37,9 @@ class Brokers:
 
 def test_a_partition_that_has_no_leader_yet_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     offsets = TopicOffsets(
-        AuditConfig("127.0.0.1:1", ClusterSettings(cluster="delay", partitions=2), KEYRING)
+        AuditConfig(
+            "127.0.0.1:1", SettingsVersions.of(ClusterSettings(cluster="delay", partitions=2)), KEYRING
+        )
     )
     brokers = Brokers()
     monkeypatch.setattr(offsets, "_admin", brokers)

@@ -102,6 +102,8 @@ def test_every_goal_has_a_kind() -> None:
         ("scraped.hanging.1000.answer", "ms"),
         ("scraped.hanging.1000.scrapes", "scrapes/s"),
         ("scraped.hanging.1000.rate", "msgs/s"),
+        ("carried.all.1000.p99", "ms"),
+        ("carried.all.1000.carries", "msgs/min"),
     ],
 )
 def test_a_figure_has_the_unit_of_its_kind(figure: str, unit: str) -> None:
@@ -324,6 +326,10 @@ def test_the_troubled_profile_has_each_trouble_and_its_absence() -> None:
 def test_the_scraped_profile_has_each_way_to_read_the_metrics_and_none() -> None:
     names = [name for name, _ in profile("scraped", 1).scenarios]
     assert names == ["scraped-none", "scraped-scraped", "scraped-hanging"]
+
+
+def test_the_carried_profile_measures_the_same_with_and_without_carries() -> None:
+    assert [name for name, _ in profile("carried", 1).scenarios] == ["carried-nothing", "carried-all"]
 
 
 def test_scrapes_come_to_their_rate_and_the_longest_answer() -> None:

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from delayline.record import Carry
+from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsVersions
 from delayline.signing import Serial
+from delayline.times import DAY_MS
 from delayline.wire import Cancel
 from store.awaited import Awaited, Successor
 from store.checkpoint import Reached, WriteBack
@@ -20,7 +23,6 @@ from store.rows import NewerCarry, encode_carry
 from store.selection import Limits, Paused, Selection
 from store.view import View
 from tests.unit.view_records import (
-    DEDUP_WINDOW_MS,
     MANY,
     WINDOW_MS,
     at,
@@ -39,8 +41,11 @@ LATER_MS = 50_000
 NOTHING_SENT = WriteBack(written_back={0: 0})
 
 
+SETTINGS = SettingsVersions.of(ClusterSettings(dedup_window_ms=0, retention_ms=DAY_MS))
+
+
 def open_view(folder: Path) -> View:
-    return View(RocksStore(folder), [0], WINDOW_MS, DEDUP_WINDOW_MS, carries=True)
+    return View(RocksStore(folder), [0], WINDOW_MS, SETTINGS)
 
 
 @pytest.fixture

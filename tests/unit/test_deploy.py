@@ -91,7 +91,12 @@ def test_chart_and_image_have_the_projects_version() -> None:
     images = re.findall(r"\bdelayline:([0-9][^\s.]*\.[^\s.]*\.[^\s]*)", dockerfile)
     images += re.findall(r'image\.version="([^"]*)"', dockerfile)
     images += re.findall(r"image: delayline:(.*)", (DEPLOY / "compose" / "compose.yaml").read_text())
-    assert (chart["version"], chart["appVersion"], set(images)) == (version, version, {version})
+    # Helm wants a semantic version, which has no .dev.
+    assert (chart["version"], chart["appVersion"], set(images)) == (
+        version.replace(".dev", "-dev"),
+        version,
+        {version},
+    )
 
 
 def test_every_variable_is_that_of_a_setting() -> None:

@@ -93,6 +93,17 @@ def test_what_has_been_held_back_for_a_moment_is_worth_knowing_and_no_problem() 
     assert [(one.level, one.check) for one in held] == [(Level.NOTE, "lane 0")]
 
 
+def test_where_retention_comes_near_is_a_problem_once_whoever_tells_of_it() -> None:
+    near = [{"partition": 0, "carried": 41, "old": 90}]
+    status = cluster(near=near)
+    members = {**status.members, "b": member(FOLLOWER | {"near": near})}
+    ((check, found, mend),) = wrong(judge_cluster(dataclasses.replace(status, members=members)))
+    assert check == "lane 0"
+    assert "delay.buffer/0 that are needed from offset 41 on" in found
+    assert "raise retention.ms of delay.buffer" in mend
+    assert "delay.outcomes" in mend
+
+
 @pytest.mark.parametrize(
     "known", [KNOWN, {"producer_id": 7}, {}], ids=["known", "not coordinated", "not named"]
 )

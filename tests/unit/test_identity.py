@@ -9,14 +9,20 @@ import msgspec
 import pytest
 
 from delayline.settings import ClusterSettings
-from node.own_settings import settings_of
+from delayline.settings_versions import SettingsVersions
+from node.own_stores import memory_of, store_folder
+from store import identity as identities
 from store import keys
-from store.identity import FORMAT, Identity, OtherFormat, OtherIdentity, claim
+from store.identity import FORMAT, Identity, OtherIdentity, UnknownIdentity
 from store.kv import KeyValue
 from store.rocks import RocksStore
 
 SETTINGS = ClusterSettings(max_delay_ms=7_200_000)
 OURS = Identity(FORMAT, "delay", 0, "an id", SETTINGS.to_json())
+
+
+def claim(kv: KeyValue, identity: Identity) -> Identity:
+    return identities.claim(kv, identity, max)
 
 
 @pytest.fixture
@@ -50,31 +56,33 @@ def test_a_store_of_another_lane_is_another_identity(kv: KeyValue) -> None:
 )
 def test_what_another_version_has_said_of_a_store_is_another_format(kv: KeyValue, raw: bytes) -> None:
     write(kv, raw)
-    with pytest.raises(OtherFormat):
+    with pytest.raises(UnknownIdentity):
         claim(kv, OURS)
 
 
 def test_the_settings_of_a_store_are_known_before_it_is_opened(tmp_path: Path) -> None:
-    store = RocksStore(tmp_path)
+    store = RocksStore(store_folder(tmp_path))
     claim(store, OURS)
     store.close()
-    assert settings_of(tmp_path, "delay") == SETTINGS
+    memory = memory_of(tmp_path, "delay")
+    assert memory is not None
+    assert memory.settings == SettingsVersions.of(SETTINGS)
 
 
 def test_another_clusters_store_says_nothing_of_the_settings(tmp_path: Path) -> None:
-    store = RocksStore(tmp_path)
+    store = RocksStore(store_folder(tmp_path))
     claim(store, OURS)
     store.close()
-    assert settings_of(tmp_path, "other") is None
+    assert memory_of(tmp_path, "other") is None
 
 
 def test_a_store_of_another_version_says_nothing_of_the_settings(tmp_path: Path) -> None:
-    store = RocksStore(tmp_path)
+    store = RocksStore(store_folder(tmp_path))
     write(store, b'{"format": 3}')
     store.close()
-    assert settings_of(tmp_path, "delay") is None
+    assert memory_of(tmp_path, "delay") is None
 
 
 def test_looking_for_a_store_makes_none(tmp_path: Path) -> None:
-    settings_of(tmp_path / "store", "delay")
+    memory_of(tmp_path, "delay")
     assert list(tmp_path.iterdir()) == []

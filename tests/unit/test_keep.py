@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsVersions
 from delayline.wire import Schedule
 from store.arrivals import Arrival
 from store.rocks import RocksStore
@@ -15,6 +17,7 @@ from tests.unit.view_records import MANY, at, cancel, deliver, offsets, schedule
 
 REPLAY_WINDOW_MS = 0
 DEDUP_WINDOW_MS = 1_000
+SETTINGS = SettingsVersions.of(ClusterSettings(dedup_window_ms=DEDUP_WINDOW_MS))
 
 
 @pytest.fixture
@@ -23,7 +26,7 @@ def view(tmp_path: Path) -> View:
 
 
 def opened(folder: Path) -> View:
-    return View(RocksStore(folder), [0, 1], REPLAY_WINDOW_MS, DEDUP_WINDOW_MS)
+    return View(RocksStore(folder), [0, 1], REPLAY_WINDOW_MS, SETTINGS)
 
 
 def keep(offset: int, due_ms: int, at_ms: int = 1_000) -> Arrival:

@@ -24,7 +24,7 @@ def test_every_refusal_is_in_the_table() -> None:
     assert re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE) == list(RefusalCode)
 
 
-NOT_WALKED = dict.fromkeys(["settings-newer", "carry-newer"], "there is no newer version to upgrade to")
+NOT_WALKED = dict.fromkeys(["carry-newer", "newer-format"], "there is no newer version to upgrade to")
 """Each row with the reason why no test does what it says."""
 
 

@@ -14,7 +14,7 @@ from store.kv import Batch, Stalled
 from store.pending import MOST_CACHED
 from store.rocks import RocksStore
 from store.view import View
-from tests.unit.view_records import MANY, at, cancel, deliver, reschedule, schedule, take
+from tests.unit.view_records import MANY, SETTINGS, at, cancel, deliver, reschedule, schedule, take
 
 HOUR_MS = 3_600_000
 
@@ -57,7 +57,7 @@ def store(tmp_path: Path) -> WatchedStore:
 
 @pytest.fixture
 def view(store: WatchedStore) -> View:
-    store.view = View(store, [0, 1], 0, 0)
+    store.view = View(store, [0, 1], 0, SETTINGS)
     return store.view
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from delayline.settings import ClusterSettings, NewerSettings
+from delayline.settings import SETTINGS, ClusterSettings, NewerSettings
+from delayline.settings_versions import SettingsVersions
 from node.refusal import restore_command
 from ops.cli.topics import chosen_settings, create
 
@@ -36,8 +36,8 @@ WRITTEN_BY_0_1_0 = (
 )
 
 
-def test_a_cluster_that_carries_nothing_is_written_as_version_0_1_0_has_written_it() -> None:
-    settings = ClusterSettings("orders", levels_ms=(1_000,), targets=("a",))
+def test_a_cluster_of_the_first_meaning_is_written_as_version_0_1_0_has_written_it() -> None:
+    settings = ClusterSettings("orders", levels_ms=(1_000,), targets=("a",), meaning=1)
     assert settings.to_json() == WRITTEN_BY_0_1_0
     assert ClusterSettings.from_json(WRITTEN_BY_0_1_0) == settings
 
@@ -50,8 +50,7 @@ def test_one_that_carries_has_a_format_that_version_0_1_0_takes_for_a_newer_one(
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"format_version": 1}, "unknown key retention_ms"),
-        ({"retention_ms": None}, "retention_ms has None"),
+        ({"format_version": 1}, "unknown key meaning, retention_ms"),
         ({"retention_ms": 0}, "retention_ms is 0: it must be 1 to"),
         ({"retention_ms": 1_000 * 366 * 86_400_000 + 1}, "retention_ms is 31622400000001"),
         ({"retention_ms": 1.5}, "retention_ms has 1.5"),
@@ -121,8 +120,10 @@ def test_lanes_split_the_partitions() -> None:
         ({"targets": [""]}, "empty pattern"),
         ({"targets": [1]}, "targets has 1"),
         ({"format_version": 3}, "upgrade"),
-        ({"format_version": 2}, "lack retention_ms"),
-        ({"format_version": 0}, "format_version is 0: it must be 1 to 2"),
+        ({"format_version": 1}, "unknown key meaning, retention_ms"),
+        ({"meaning": 3}, "meaning is 3, this version knows up to 2: upgrade it"),
+        ({"meaning": 0}, "meaning is 0: it must be 1 to 2"),
+        ({"format_version": 0}, "format_version is 0: it must be 1 or more"),
         ({"format_version": True}, "format_version has True"),
         ({"colour": "red"}, "unknown key colour"),
     ],
@@ -135,7 +136,7 @@ def test_wrong_settings_are_named(changed: dict[str, object], complaint: str) ->
 
 def test_settings_of_a_newer_format_are_not_taken_for_damaged_ones() -> None:
     with pytest.raises(NewerSettings, match="upgrade it"):
-        ClusterSettings.from_json(b'{"format_version": 3, "of": "another kind"}')
+        ClusterSettings.from_json(b'{"format_version": 4, "of": "another kind"}')
 
 
 @pytest.mark.parametrize(
@@ -148,13 +149,13 @@ def test_settings_of_a_newer_format_are_not_taken_for_damaged_ones() -> None:
     ids=["defaults", "others", "carrying"],
 )
 def test_the_command_that_restores_settings_means_these_and_no_others(settings: ClusterSettings) -> None:
-    words = shlex.split(restore_command(settings))
+    words = shlex.split(restore_command(SettingsVersions.of(settings)))
     # As `delayline` calls it, for click remembers an option's names.
     with create.make_context("create", words[3:], help_option_names=["-h", "--help"]) as context:
         restores, options = context.params["restore"], dict(context.params)
     given: dict[str, Any] = chosen_settings(options)
     assert (words[:3], restores) == (["delayline", "topics", "create"], True)
-    assert given.keys() >= {one.name for one in fields(ClusterSettings)} - {"cluster", "targets"}
+    assert given.keys() >= {*SETTINGS} - {"cluster", "targets"}
     assert ClusterSettings(options["cluster"], **given) == settings
 
 

@@ -12,7 +12,7 @@ from store import stall
 from store.kv import Batch, Stalled
 from store.rocks import RocksStore
 from store.view import View
-from tests.unit.view_records import at, schedule, take
+from tests.unit.view_records import SETTINGS, at, schedule, take
 
 
 class RefusingStore(RocksStore):
@@ -37,14 +37,14 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RefusingStore:
 
 
 def test_a_write_that_is_refused_for_long_is_given_up_by_a_node_that_is_to_end(store: RefusingStore) -> None:
-    view = View(store, [0], 0, 0)
+    view = View(store, [0], 0, SETTINGS)
     view.guard.stopping.set()
     with pytest.raises(Stalled):
         take(view, at(0, 0, schedule(2_000)))
 
 
 def test_a_write_that_is_refused_for_long_is_said_once_and_that_it_is_over(store: RefusingStore) -> None:
-    view = View(store, [0], 0, 0)
+    view = View(store, [0], 0, SETTINGS)
     writer = threading.Thread(target=lambda: take(view, at(0, 0, schedule(2_000))))
     with capture_logs() as said:
         writer.start()

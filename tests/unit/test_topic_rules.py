@@ -83,6 +83,9 @@ WRONG_SETTINGS = [
     (NAMES.dead_letter, "cleanup.policy", "compact", "delete"),
     (NAMES.dead_letter, "max.message.bytes", "1000000", str(1_000_000 + OVERHEAD_BYTES)),
     (NAMES.dead_letter, "unclean.leader.election.enable", "true", "false"),
+    (NAMES.settings, "cleanup.policy", "compact", "delete"),
+    (NAMES.settings, "retention.ms", str(7 * DAY_MS), "-1"),
+    (NAMES.settings, "retention.bytes", "1000", "-1"),
 ]
 
 
@@ -122,7 +125,7 @@ def test_an_operators_own_choice_is_no_finding(topic: str, key: str, value: str)
     assert findings(with_setting(topic, key, value)) == []
 
 
-@pytest.mark.parametrize("topic", sorted(NAMES.own_topics))
+@pytest.mark.parametrize("topic", [*sorted(NAMES.own_topics), NAMES.settings])
 def test_a_missing_topic_is_found(topic: str) -> None:
     actual = as_wanted()
     del actual[topic]
@@ -285,6 +288,28 @@ def test_where_what_waits_is_carried_the_retention_is_the_cluster_s_own(
     assert retention_of(NAMES.outcomes, settings) == outcomes_days * DAY_MS
 
 
+@pytest.mark.parametrize(
+    ("buffer_ms", "outcomes_ms", "asked_ms"),
+    [
+        (30 * DAY_MS, 9 * DAY_MS, 30 * DAY_MS),
+        (-1, 9 * DAY_MS, -1),
+        (30 * DAY_MS, -1, None),
+        (30 * DAY_MS, 30 * DAY_MS, None),
+    ],
+)
+def test_where_what_waits_is_carried_outcomes_are_kept_for_as_long_as_the_buffer_is_now(
+    buffer_ms: int, outcomes_ms: int, asked_ms: int | None
+) -> None:
+    actual = with_setting(NAMES.buffer, "retention.ms", str(buffer_ms)) | {
+        NAMES.outcomes: with_setting(NAMES.outcomes, "retention.ms", str(outcomes_ms))[NAMES.outcomes]
+    }
+
+    found = findings(actual, settings=replace(SETTINGS, retention_ms=9 * DAY_MS))
+
+    asked = [] if asked_ms is None else [(NAMES.outcomes, f"retention.ms={asked_ms}")]
+    assert [(one.topic, one.mend.split()[-1]) for one in found] == asked
+
+
 @pytest.mark.parametrize("retention_ms", [None, 9 * DAY_MS], ids=["kept", "carried"])
 def test_what_is_said_of_retentions_that_are_too_short(
     retention_ms: int | None, snapshot: SnapshotAssertion
@@ -301,7 +326,13 @@ def test_what_is_said_of_retentions_that_are_too_short(
 def test_partitions_follow_the_settings() -> None:
     partitions = {topic.name: topic.partitions for topic in wanted_topics(SETTINGS)}
 
-    assert partitions == {NAMES.buffer: 6, NAMES.checkpoint: 2, NAMES.outcomes: 2, NAMES.dead_letter: 6}
+    assert partitions == {
+        NAMES.buffer: 6,
+        NAMES.checkpoint: 2,
+        NAMES.outcomes: 2,
+        NAMES.dead_letter: 6,
+        NAMES.settings: 1,
+    }
 
 
 def test_a_problem_is_one_line() -> None:

@@ -16,8 +16,8 @@ from store.rocks import RocksStore
 from store.selection import Limits
 from store.view import View
 from tests.unit.view_records import (
-    DEDUP_WINDOW_MS,
     MANY,
+    SETTINGS,
     WINDOW_MS,
     at,
     cancel,
@@ -194,7 +194,7 @@ class _Counting(RocksStore):
 
 def test_a_dropped_request_looks_at_one_control_however_many_wait(tmp_path: Path) -> None:
     store = _Counting(tmp_path / "store")
-    view = View(store, [0, 1], WINDOW_MS, DEDUP_WINDOW_MS)
+    view = View(store, [0, 1], WINDOW_MS, SETTINGS)
     take(view, at(0, 0, schedule(2_000, "a")))
     take(view, *(at(0, 1 + number, cancel(f"other {number}")) for number in range(1_000)))
     take(view, *(at(0, 1_001 + number, cancel("a")) for number in range(1_000)))

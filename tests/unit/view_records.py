@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from delayline.rejects import RejectCode
+from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsVersions
 from delayline.wire import Cancel, Reject, Request, Reschedule, Schedule
 from store.arrivals import Arrival, arrival
 from store.checkpoint import NO_LINEAGE, Checkpoint
@@ -16,10 +18,11 @@ from tests.unit.wire_records import BufferedRecord
 MANY = Limits(1000, 1 << 20)
 WINDOW_MS = 1_000
 DEDUP_WINDOW_MS = 0
+SETTINGS = SettingsVersions.of(ClusterSettings(dedup_window_ms=DEDUP_WINDOW_MS))
 
 
 def new_view(folder: Path, partitions: int = 2) -> View:
-    return View(RocksStore(folder), range(partitions), WINDOW_MS, DEDUP_WINDOW_MS)
+    return View(RocksStore(folder), range(partitions), WINDOW_MS, SETTINGS)
 
 
 def at(partition: int, offset: int, request: Request, timestamp_ms: int = 1_000) -> Arrival:

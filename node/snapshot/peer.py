@@ -1,0 +1,181 @@
+"""A peer as a taker sees it: signed requests over HTTP, each with a deadline, each answer with a bound.
+
+    POST   /snapshot                    begins one: {"id": ...}
+    GET    /snapshot/ID                 the signed manifest; 202 while it is made: {"read_bytes": ...}
+    GET    /snapshot/ID/FILE/PART       a sealed part
+    DELETE /snapshot/ID                 the taker has all that it wants
+
+409: it gives one to another taker; 403: not to this one; 404: there is no such thing; 503: it cannot now.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from typing import Final, TypeVar
+
+import msgspec
+
+from node.snapshot.errors import Broken, SnapshotError, Withheld
+from node.snapshot.secrets import MOST_SIGNED_BYTES, Asked, Secrets
+
+PATH: Final = "/snapshot"
+TIME: Final = "delayline-time-ms"
+ONCE: Final = "delayline-once"
+TAKER: Final = "delayline-taker"
+SIGNATURE: Final = "delayline-signature"
+
+CONNECT_TIMEOUT_S: Final = 2.0
+ANSWER_TIMEOUT_S: Final = 20.0
+POLL_S: Final = 0.1
+NO_PROGRESS_S: Final = 20.0
+MOST_MANIFEST_S: Final = 3_600.0  # 100 GB are read in half an hour
+"""A manifest whose making has not come on for so long is not waited for."""
+MOST_SAID_BYTES: Final = 4096  # of an error, or of a name
+READ_BYTES: Final = 1 << 16
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """The name of a snapshot."""
+
+    id: str
+
+
+class Making(msgspec.Struct, frozen=True):
+    """How far a manifest has come."""
+
+    read_bytes: int
+
+
+Said = TypeVar("Said", bound=msgspec.Struct)
+
+
+class PeerSource:
+    """Implements `node.snapshot.taker.Source`: a giver, asked by one thread. `close` in the end."""
+
+    def __init__(self, node: str, host: str, port: int, secrets: Secrets, taker: str) -> None:
+        self.name = f"{node} at {host}:{port}"
+        self._node = node
+        self._address = (host, port)
+        self._secrets = secrets
+        self._taker = taker
+        self._connection: http.client.HTTPConnection | None = None
+        self._id: str | None = None
+
+    def manifest(self) -> bytes:
+        """Begins a snapshot, and waits for its manifest."""
+        said = self._ask("POST", PATH, MOST_SAID_BYTES, HTTPStatus.CREATED)
+        self._id = self._decoded(said, Begun).id[:64]
+        read_bytes, began_s = -1, time.monotonic()
+        since_s = began_s
+        while True:
+            status, body = self._answer("GET", f"{PATH}/{self._id}", MOST_SIGNED_BYTES)
+            if status == HTTPStatus.OK:
+                return body
+            if status != HTTPStatus.ACCEPTED:
+                raise self._withheld(status, body)
+            now_s, come = time.monotonic(), self._decoded(body, Making).read_bytes
+            if come > read_bytes:
+                read_bytes, since_s = come, now_s
+            if now_s - since_s > NO_PROGRESS_S or now_s - began_s > MOST_MANIFEST_S:
+                raise Withheld(f"{self.name} does not come on with its manifest")
+            time.sleep(POLL_S)
+
+    def part(self, file: int, part: int, sealed_bytes: int) -> bytes:
+        """See `Source`."""
+        path = f"{PATH}/{self._id}/{file}/{part}"
+        found = self._ask("GET", path, max(sealed_bytes, MOST_SAID_BYTES), HTTPStatus.OK)
+        if len(found) != sealed_bytes:
+            raise Broken(f"{self.name} has sent {len(found)} bytes; the part has {sealed_bytes}")
+        return found
+
+    def close(self) -> None:
+        """Tells the giver that it may remove the snapshot, if it can be told."""
+        if self._id is not None:
+            with suppress(SnapshotError):
+                self._answer("DELETE", f"{PATH}/{self._id}", MOST_SAID_BYTES)
+        self._disconnect()
+
+    def _ask(self, method: str, path: str, most_bytes: int, expected: HTTPStatus) -> bytes:
+        status, body = self._answer(method, path, most_bytes)
+        if status != expected:
+            raise self._withheld(status, body)
+        return body
+
+    def _withheld(self, status: int, body: bytes) -> Withheld:
+        said = body[:MOST_SAID_BYTES].decode("utf-8", "replace")
+        with suppress(msgspec.MsgspecError):
+            said = msgspec.json.decode(body, type=dict[str, str])["error"]
+        return Withheld(f"{self.name} says {status}: {said[:300]}")
+
+    def _decoded(self, body: bytes, kind: type[Said]) -> Said:
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise Withheld(f"{self.name} does not answer as a node does: {error}") from error
+
+    def _answer(self, method: str, path: str, most_bytes: int) -> tuple[int, bytes]:
+        """Raises `Broken` where none comes in time, or it is longer than that."""
+        asked = Asked.new(self._node, self._taker, method, path, time.time_ns() // 1_000_000)
+        headers = {
+            TIME: str(asked.at_ms),
+            ONCE: asked.once,
+            TAKER: self._taker,
+            SIGNATURE: self._secrets.sign(asked),
+        }
+        try:
+            connection = self._connected()
+            with _within(connection, ANSWER_TIMEOUT_S):
+                connection.request(method, path, headers=headers)
+                response = connection.getresponse()
+                return response.status, _read(response, most_bytes)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self._disconnect()
+            raise Broken(f"{self.name}: {str(error) or type(error).__name__}") from error
+
+    def _connected(self) -> http.client.HTTPConnection:
+        if self._connection is None:
+            connection = http.client.HTTPConnection(*self._address, timeout=CONNECT_TIMEOUT_S)
+            connection.connect()
+            connection.sock.settimeout(ANSWER_TIMEOUT_S)
+            self._connection = connection
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+@contextmanager
+def _within(connection: http.client.HTTPConnection, seconds: float) -> Iterator[None]:
+    """Ends the connection after that time: a timeout of the socket's would count for each byte anew."""
+    sock = connection.sock
+
+    def end() -> None:
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _read(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
+    found = bytearray()
+    while chunk := response.read(min(READ_BYTES, most_bytes + 1 - len(found))):
+        found += chunk
+        if len(found) > most_bytes:
+            raise ValueError(f"the answer is longer than {most_bytes} bytes")
+    if response.length:
+        raise ValueError("the answer breaks off")
+    return bytes(found)

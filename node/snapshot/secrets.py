@@ -1,0 +1,136 @@
+"""What only the nodes of a cluster know: three secrets, made from the root of its keys, each for one purpose.
+
+One signs what a taker asks for, one the manifest, and one, with a snapshot's own name, seals its parts.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets as system
+import threading
+from collections import OrderedDict
+from hashlib import sha256
+from struct import Struct
+from typing import Final, NamedTuple
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from node.snapshot.errors import Stranger, Unfit
+from node.snapshot.manifest import MOST_MANIFEST_BYTES, Manifest
+
+SEAL_BYTES: Final = 16
+"""A sealed part is longer than the part by so many."""
+SIGNATURE_DIGITS: Final = 64
+MOST_SIGNED_BYTES: Final = MOST_MANIFEST_BYTES + SIGNATURE_DIGITS
+WINDOW_MS: Final = 60_000
+"""A request counts for so long before and after the time that it bears."""
+MOST_REMEMBERED: Final = 100_000
+
+_PURPOSE: Final = "delayline.snapshot.{}"
+_part_number: Final = Struct(">IQ").pack  # 12 bytes, as AES-GCM has its nonces
+
+
+class Asked(NamedTuple):
+    """A request to a giver. `path`: it names the part. `once`: random, and of this request alone."""
+
+    giver: str
+    taker: str
+    method: str
+    path: str
+    at_ms: int
+    once: str
+
+    @classmethod
+    def new(cls, giver: str, taker: str, method: str, path: str, at_ms: int) -> Asked:
+        """One that was never made."""
+        return cls(giver, taker, method, path, at_ms, system.token_hex(16))
+
+
+class Secrets:
+    """Those of one root."""
+
+    def __init__(self, root: bytes) -> None:
+        if not root:
+            raise ValueError("a cluster without keys has no secrets: `delayline topics create` makes them")
+        self._asking = _derived(root, "request")
+        self._vouching = _derived(root, "manifest")
+        self._root = root
+
+    def sign(self, asked: Asked) -> str:
+        """The signature of a request."""
+        text = "\n".join(map(str, asked)).encode("utf-8", "surrogatepass")
+        return hmac.new(self._asking, text, sha256).hexdigest()
+
+    def is_signed(self, asked: Asked, signature: str) -> bool:
+        """Whether who asks has the secrets."""
+        return hmac.compare_digest(self.sign(asked).encode(), signature.encode("utf-8", "surrogatepass"))
+
+    def signed(self, manifest: Manifest) -> bytes:
+        """The manifest as it is handed out: behind its signature."""
+        raw = manifest.encode()
+        return hmac.new(self._vouching, raw, sha256).hexdigest().encode() + raw
+
+    def opened(self, signed: bytes) -> Manifest:
+        """Raises `Unfit` unless a node of this cluster has made that manifest."""
+        signature, raw = signed[:SIGNATURE_DIGITS], signed[SIGNATURE_DIGITS:]
+        made = hmac.new(self._vouching, raw, sha256).hexdigest().encode()
+        if len(signed) > MOST_SIGNED_BYTES or not hmac.compare_digest(made, signature):
+            raise Unfit("the manifest is not signed by a node of this cluster, or was altered")
+        return Manifest.decode(raw)
+
+    def seal(self, id_: str) -> Seal:
+        """That of one snapshot, by its random name: no two snapshots have one key."""
+        return Seal(_derived(self._root, "part", id_))
+
+
+class Seal:
+    """Seals the parts of one snapshot. A part is sealed with its place, and opens at no other; what it has is
+    the same each time, so that a place never has two.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        self._cipher = AESGCM(secret)
+
+    def close(self, file: int, part: int, content: bytes) -> bytes:
+        """A part, sealed."""
+        return self._cipher.encrypt(_part_number(file, part), content, None)
+
+    def open(self, file: int, part: int, sealed: bytes) -> bytes:
+        """Raises `Unfit` unless it is that part."""
+        try:
+            return self._cipher.decrypt(_part_number(file, part), sealed, None)
+        except InvalidTag:
+            raise Unfit(f"part {part} of file {file} is not what the giver has sealed") from None
+
+
+class Gate:
+    """Lets in who has the secrets, once for each request. For any thread."""
+
+    def __init__(self, secrets: Secrets, giver: str) -> None:
+        self.giver = giver
+        self._secrets = secrets
+        self._changing = threading.Lock()
+        self._remembered: OrderedDict[str, int] = OrderedDict()  # until when, in ms
+
+    def expect(self, asked: Asked, signature: str, now_ms: int) -> None:
+        """Raises `Stranger`. `asked`: of this giver, by whoever says that he has made it."""
+        if asked.giver != self.giver or not self._secrets.is_signed(asked, signature):
+            raise Stranger("the request is not signed by a node of this cluster")
+        if abs(now_ms - asked.at_ms) > WINDOW_MS:
+            raise Stranger("the request is older than a minute, or one of the two clocks is wrong")
+        with self._changing:
+            self._forget(now_ms)
+            # None is forgotten before its time: who floods has the secrets, and is told to wait.
+            if asked.once in self._remembered or len(self._remembered) >= MOST_REMEMBERED:
+                raise Stranger("the request was made before, or there are too many")
+            self._remembered[asked.once] = now_ms + 2 * WINDOW_MS
+
+    def _forget(self, now_ms: int) -> None:
+        while self._remembered and next(iter(self._remembered.values())) < now_ms:
+            self._remembered.popitem(last=False)
+
+
+def _derived(root: bytes, purpose: str, of: str = "") -> bytes:
+    """A keyed hash by a secret that is random: for each purpose another secret."""
+    return hmac.new(root, f"{_PURPOSE.format(purpose)}\n{of}".encode(), sha256).digest()

@@ -1,0 +1,194 @@
+"""`delayline pending`: what waits, out of one cluster and into another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ops.cli.operator import agree, confirm_option, expect_answer, someone
+from ops.cli.options import OutputFile, connect, connection_options
+from ops.cli.output import Format, emit, emit_one, output_option, say
+
+if TYPE_CHECKING:
+    from ops.pending.imports import Checked
+    from ops.pending.listing import Listing
+
+
+@click.group("pending")
+def pending_group() -> None:
+    """Move what waits to another cluster, or keep a copy of it: export it to a file, import the file.
+
+    An export takes each message out of its cluster, which goes on delivering: what comes up before it is
+    taken out is delivered there, and is not in the file. Both may be killed at any moment and started again.
+    """
+
+
+_rate_option = click.option(
+    "--rate",
+    type=click.FloatRange(min=1),
+    default=5_000,
+    show_default=True,
+    metavar="N",
+    help="Messages a second, at most.",
+)
+_file_argument = click.argument("messages", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+
+SURVEY_COLUMNS = {"state": "state", "target": "target", "messages": "messages", "first_due": "first due"}
+REFUSED_COLUMNS = {"line": "line", "source": "source", "code": "code", "detail": "detail"}
+
+
+@pending_group.command("export", epilog="Example: delayline pending export pending.jsonl --confirm delay")
+@click.argument("messages", metavar="[FILE]", type=OutputFile(), required=False)
+@click.option("--keep", is_flag=True, help="A copy: the messages go on waiting where they are.")
+@click.option("--dry-run", is_flag=True, help="Count what waits, and change nothing; needs no FILE.")
+@_rate_option
+@confirm_option
+@output_option
+@connection_options
+def export_command(
+    output: Format,
+    messages: Path | None,
+    rate: float,
+    confirm: str | None,
+    *,
+    keep: bool,
+    dry_run: bool,
+    **options: Any,
+) -> None:
+    """Take what waits out of the cluster and write it to FILE, or with --keep a copy of it.
+
+    What was asked for after it has begun stays. Killed, it is started again with the same words: FILE is
+    written at the end, with all that was ever taken out. 'delayline pending forget' ends that.
+    """
+    from ops.pending import export
+
+    if dry_run:
+        _show_survey(output, export.survey(connect(options)))
+        return
+    if messages is None:
+        raise click.UsageError("name the FILE, or give --dry-run")
+    if keep:
+        done = export.copy(connect(options), messages, rate, say)
+    else:
+        expect_answer(confirm)
+        config = connect(options)
+        agree(config.cluster, confirm, f"cluster {config.cluster} will not deliver what waits in it")
+        done = export.move(config, messages, rate, someone(f"export to {messages}"), say)
+    said = {"file": str(messages), "messages": done.messages, "this_run": _counted(output, done.outcomes)}
+    emit_one(output, said | {"later": done.later})
+    if done.later:
+        say(f"{done.later} messages were asked for since it began, and wait: run it again for them")
+
+
+@pending_group.command("import", epilog="Example: delayline pending import pending.jsonl --cluster delay2")
+@_file_argument
+@click.option("--check", is_flag=True, help="Say what would be refused, and send nothing.")
+@_rate_option
+@output_option
+@connection_options
+def import_command(output: Format, messages: Path, rate: float, *, check: bool, **options: Any) -> int:
+    """Have the messages of FILE wait in a cluster, each once, however often it is imported.
+
+    All of FILE is checked before: if the cluster would refuse a message, nothing is sent, and the exit code
+    is 5. Killed, it is started again with the same words.
+    """
+    from ops.pending import imports
+
+    cluster = imports.cluster_of(connect(options))
+    checked = imports.check(cluster, messages)
+    if checked.missing:
+        say(f"targets that are not there now: {', '.join(checked.missing[:5])}")
+    if check:
+        return _show_checked(output, checked)
+    imports.require_taken(messages, cluster.config.cluster, checked)
+    sent = imports.send_file(cluster, messages, rate, someone(f"import of {messages}"), say)
+    emit_one(output, {"messages": checked.messages, "imported": sent, "before": checked.messages - sent})
+    return 0
+
+
+@pending_group.command("show", epilog="Example: delayline pending show --cluster delay")
+@output_option
+@connection_options
+def show_command(output: Format, **options: Any) -> None:
+    """Show what was taken out of the cluster, as its topic for exports has it."""
+    from ops.pending import export
+
+    found = export.kept(connect(options))
+    emit_one(
+        output,
+        {
+            "topic": found.topic,
+            "export": found.export,
+            "messages": found.messages,
+            "outcomes": _counted(output, found.outcomes),
+            "open": found.open,
+            "not_the_services": found.strangers,
+        },
+    )
+
+
+@pending_group.command("forget", epilog="Example: delayline pending forget --confirm delay")
+@confirm_option
+@connection_options
+def forget_command(confirm: str | None, **options: Any) -> None:
+    """Delete the topic that has what was taken out: once it is imported, and its file is not needed."""
+    from ops.pending import export
+
+    expect_answer(confirm)
+    config = connect(options)
+    what = f"what was taken out of cluster {config.cluster} will be in its file alone"
+    agree(config.cluster, confirm, what)
+    found = export.forget(config, someone("it is imported"))
+    say(f"{found.topic} is deleted, with {found.messages} messages")
+
+
+def _counted(output: Format, counts: Mapping[str, int]) -> Any:
+    """The outcomes of cancels, for people or for programs."""
+    if output != "table":
+        return dict(counts)
+    return ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or None
+
+
+def _show_survey(output: Format, listing: Listing) -> None:
+    from delayline.times import render_time
+
+    rows = [
+        {
+            "state": kind.state,
+            "target": kind.target,
+            "messages": count,
+            "first_due": render_time(listing.first_due_ms[kind]),
+        }
+        for kind, count in sorted(listing.kinds.items())
+    ]
+    emit(output, rows, SURVEY_COLUMNS)
+    say(f"{listing.messages} messages wait; nothing was changed")
+    if listing.others:
+        say(f"{listing.others} requests more are none, and end by themselves: rejects and reschedules")
+
+
+def _show_checked(output: Format, checked: Checked) -> int:
+    rows = [
+        {"line": one.number, "source": one.source, "code": one.code, "detail": one.detail}
+        for one in checked.refused
+    ]
+    counts = {
+        "export": checked.export,
+        "messages": checked.messages,
+        "imported_before": checked.messages - checked.left,
+        "requests": checked.requests,
+        "overdue": checked.overdue,
+        "recurring": checked.recurring,
+        "refused": checked.refusals.total(),
+    }
+    data = counts | {"codes": dict(checked.refusals), "first_refused": rows, "missing": checked.missing}
+    if output != "table":
+        emit_one(output, data)
+    else:
+        emit_one(output, counts)
+        if rows:
+            emit(output, rows, REFUSED_COLUMNS)
+    return 5 if rows else 0

@@ -1,0 +1,125 @@
+"""The requests that a line of an export becomes in another cluster.
+
+A message is one request, at the time asked for. A recurring one is a chain from its next delivery on; but a
+user's own request for a chain delivers nothing that was past before it, has no expiry, and with cron begins
+when the expression fires. So what has fallen due meanwhile, and what another request cannot say, goes as
+messages of their own, as the leader would have delivered them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from delayline.headers import KEEP
+from delayline.recurrence import Occurrence, first_turn, next_turn, recurrence_headers
+from delayline.requests import BufferRecord
+from delayline.wire import (
+    BY_KEY,
+    H_DELIVER_AT,
+    H_EXPIRE_AT,
+    H_ID,
+    H_IF_EXISTS,
+    H_TARGET_KEY,
+    H_TARGET_PARTITION,
+    H_TARGET_TOPIC,
+    Header,
+    Recurrence,
+)
+from ops.pending.line import MessageLine, RecurrenceColumns
+
+AHEAD_MS: Final = 60_000
+"""What falls due so soon goes as a message of its own: the request for a chain may get there too late for it,
+and clocks may differ by as much.
+"""
+
+
+def id_of(line: MessageLine) -> str:
+    """The id of the message in its new cluster: its own, or one that names its source in the old one."""
+    return line.id if line.id is not None else f"moved/{line.source}"
+
+
+def requests_of(line: MessageLine, now_ms: int) -> Iterator[BufferRecord]:
+    """What to send: one request, or of a chain that has fallen behind some more.
+
+    Raises UnknownTimeZoneError.
+    """
+    if line.recurrence is None:
+        yield _message(line, id_of(line), line.scheduled_for_ms, line.expire_at_ms)
+    else:
+        yield from _chain(line, line.recurrence, now_ms)
+
+
+def _chain(line: MessageLine, columns: RecurrenceColumns, now_ms: int) -> Iterator[BufferRecord]:
+    recurrence = _recurrence(columns)
+    if line.occurrence is None:  # of cron: the first one is still to be found
+        yield _chain_from(line, line.scheduled_for_ms, recurrence)
+        return
+    # As the first one of a chain that begins anew: `times` counts those that are left.
+    current = Occurrence(1, line.scheduled_for_ms, recurrence)
+    expire_at_ms, is_first = line.expire_at_ms, True
+    while not _starts_a_chain(current, expire_at_ms, now_ms):
+        deliver_as_ms, following = next_turn(current, now_ms)
+        if deliver_as_ms is not None:
+            # One that is the last is the message itself; the others are known by when they are due.
+            is_all = is_first and following is None
+            id_ = id_of(line) if is_all else f"moved/{line.source}/{deliver_as_ms}"
+            yield _message(line, id_, deliver_as_ms, expire_at_ms)
+            expire_at_ms, is_first = None, False
+        if following is None:
+            return
+        current = _from_one(following)
+    yield _chain_from(line, current.at_ms, current.recurrence)
+
+
+def _starts_a_chain(current: Occurrence, expire_at_ms: int | None, now_ms: int) -> bool:
+    """Whether a user's request can say what follows from here on."""
+    recurrence = current.recurrence
+    if expire_at_ms is not None or current.at_ms <= now_ms + AHEAD_MS:
+        return False
+    if recurrence.until_ms is not None and current.at_ms > recurrence.until_ms:
+        return False
+    if recurrence.cron is None:
+        return True
+    first = first_turn(recurrence, current.at_ms).following
+    return first is not None and first.at_ms == current.at_ms
+
+
+def _from_one(following: Occurrence) -> Occurrence:
+    """Counted from one again, so that `times` is what is left of them."""
+    times, done = following.recurrence.times, following.number - 1
+    left = None if times is None else times - done
+    return Occurrence(1, following.at_ms, following.recurrence._replace(times=left))
+
+
+def _recurrence(columns: RecurrenceColumns) -> Recurrence:
+    return Recurrence(
+        columns.cron,
+        columns.interval_ms,
+        columns.interval_factor_permille,
+        columns.time_zone,
+        columns.times,
+        columns.until_ms,
+        columns.missed,
+    )
+
+
+def _chain_from(line: MessageLine, at_ms: int, recurrence: Recurrence) -> BufferRecord:
+    return _request(line, id_of(line), [(H_DELIVER_AT, b"%d" % at_ms), *recurrence_headers(recurrence)])
+
+
+def _message(line: MessageLine, id_: str, at_ms: int, expire_at_ms: int | None) -> BufferRecord:
+    own: list[Header] = [(H_DELIVER_AT, b"%d" % at_ms)]
+    if expire_at_ms is not None:
+        own.append((H_EXPIRE_AT, b"%d" % expire_at_ms))
+    return _request(line, id_, own)
+
+
+def _request(line: MessageLine, id_: str, own: list[Header]) -> BufferRecord:
+    headers: list[Header] = [(one.key, one.value) for one in line.headers]
+    raw_id = id_.encode()
+    headers += [(H_TARGET_TOPIC, line.target_topic.encode()), *own]
+    if line.target_partition not in {None, BY_KEY}:
+        headers.append((H_TARGET_PARTITION, b"%d" % line.target_partition))
+    headers += [(H_IF_EXISTS, KEEP), (H_ID, raw_id), (H_TARGET_KEY, line.key)]
+    return BufferRecord(raw_id, line.value, headers)

@@ -1,0 +1,105 @@
+"""What rows hold, as the log of record says: read once, in the log's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from delayline.names import ClusterNames, source
+from delayline.settings_versions import SettingsVersions
+from delayline.signing import Keyring
+from delayline.wire import H_OP, OP_CARRY, Carry, Request, Schedule, parse
+from node.config import ConnectionConfig
+from node.kafka.fetch.records import LogRecord
+from ops.clients.kafka import KafkaAdmin
+from ops.clients.records import records_at, records_from
+from ops.errors import ConflictError
+from ops.pending.line import Found, found_row, found_schedule
+from ops.pending.listing import Rows
+from store.rows import NewerCarry, decode_carry, decode_scheduled
+
+_CARRY = (H_OP, OP_CARRY)
+
+
+class BufferContent:
+    """Reads rows of one cluster's buffer."""
+
+    def __init__(
+        self, config: ConnectionConfig, settings: Callable[[], SettingsVersions], ring: Keyring
+    ) -> None:
+        """`settings`: asks what they are by now."""
+        self.config = config
+        self.names = ClusterNames(config.cluster)
+        self._settings = settings
+        self._versions = settings()
+        self._ring = ring
+
+    def rows(self, wanted: Rows) -> Iterator[Found]:
+        """Those that are wanted, from the log's beginning on, until all were met: each as its own record has
+        it, or, where that is gone, as it was carried.
+
+        Raises ConflictError where a newer version has written something, and what says that Kafka does not
+        answer.
+        """
+        if not wanted.left:
+            return
+        self.learn()
+        begins = KafkaAdmin(self.config).begins(self.names.buffer)
+        for record in records_from(self.config, self.names.buffer, begins):
+            found = self._carried(record) if _CARRY in record.headers else None
+            if found is not None:
+                if wanted.meet(*found.row):
+                    yield found
+            elif wanted.meet(record.partition, record.offset):
+                own = self.row_of(record)
+                if own is None:
+                    name = source(self.names.buffer, record.partition, record.offset)
+                    raise ConflictError(f"{name} waits, and this version cannot read it: upgrade delayline")
+                yield own
+            if not wanted.left:
+                return
+
+    def at(self, record_ids: Iterable[tuple[int, int]]) -> Iterator[Found]:
+        """The rows of these records, as far as they are there."""
+        self.learn()
+        for record in records_at(self.config, self.names.buffer, record_ids):
+            found = self.row_of(record)
+            if found is not None:
+                yield found
+
+    def row_of(self, record: LogRecord) -> Found | None:
+        """The row that a record makes, if it is one of a schedule."""
+        if record.flaw is not None:
+            return None
+        request = self._parsed(record)
+        if not isinstance(request, Schedule):
+            return None
+        at = record.partition, record.offset
+        found = found_schedule(self.names.buffer, self.names.cluster, at, request)
+        return found._replace(message=msgspec.structs.replace(found.message, value=record.value))
+
+    def learn(self) -> None:
+        """What is read from now on, and is there already, is read by the settings that hold there."""
+        self._versions = self._settings()
+
+    def _parsed(self, record: LogRecord) -> Request:
+        settings = self._versions.settings_at(record.partition, record.offset)
+        return parse(record, settings, self.names, self._ring)
+
+    def _carried(self, record: LogRecord) -> Found | None:
+        """What a carry brings; a stranger's is none."""
+        if record.flaw is not None:
+            return None
+        request = self._parsed(record)
+        if not isinstance(request, Carry):
+            return None
+        try:
+            due_ms, offset, raw_row = decode_carry(request.row)
+        except NewerCarry as error:
+            raise ConflictError(f"{error}: upgrade delayline") from None
+        row = decode_scheduled(raw_row)
+        if row is None:
+            return None
+        at = record.partition, offset
+        return found_row(self.names.buffer, self.names.cluster, at, due_ms, row)

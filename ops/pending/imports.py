@@ -1,0 +1,270 @@
+"""`delayline pending import`: the messages of a file go into a cluster, each once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import KafkaError, Message
+
+from delayline.names import ClusterNames
+from delayline.partitioner import partition_for
+from delayline.recurrence import UnknownTimeZoneError
+from delayline.requests import BufferRecord
+from delayline.settings import ClusterSettings
+from delayline.times import now_ms
+from delayline.wire import Header, Reject, parse
+from election.operators import Author, HistoryEntry
+from node.config import ConnectionConfig
+from ops.clients.kafka import KafkaAdmin
+from ops.clients.zookeeper import read_keys, registry
+from ops.errors import ConflictError, from_kafka
+from ops.pending.again import requests_of
+from ops.pending.file import Numbered, read_file
+from ops.pending.line import MessageLine
+from ops.pending.pace import Pace, Say
+from ops.pending.progress import Imported, Progress
+from ops.pending.signed_topic import Transactions, send
+
+MOST_SENT: Final = 1_000
+MOST_SENT_BYTES: Final = 4 << 20
+_SHOWN: Final = 10
+_MOST_TARGETS: Final = 1_000
+_RECORD_BYTES: Final = 100
+"""What a batch and a record take beside key, value and headers."""
+
+
+class _Record(NamedTuple):
+    """A request as the buffer would have it; implements `delayline.record.ConsumerRecord`."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+
+
+class Refused(NamedTuple):
+    """A line that the cluster would not take."""
+
+    number: int
+    source: str
+    code: str
+    detail: str
+
+
+@dataclass(slots=True)
+class Checked:
+    """What an import would do. `left`: messages that are not imported yet; `requests`: what they become;
+    `refused`: the first lines that the cluster would not take, of `refusals`; `missing`: targets that are not
+    there now.
+    """
+
+    export: str = ""
+    messages: int = 0
+    left: int = 0
+    requests: int = 0
+    overdue: int = 0
+    recurring: int = 0
+    refusals: Counter[str] = field(default_factory=Counter)
+    refused: list[Refused] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where an import goes."""
+
+    config: ConnectionConfig
+    settings: ClusterSettings
+    largest_bytes: int
+
+    @property
+    def names(self) -> ClusterNames:
+        """The names of its topics."""
+        return ClusterNames(self.config.cluster)
+
+    def partition(self, request: BufferRecord) -> int:
+        """Where a request belongs."""
+        return partition_for(request.key or b"", self.settings.partitions)
+
+    def refusal(self, request: BufferRecord, at_ms: int) -> tuple[str, str] | None:
+        """Why it would not be taken, if it were sent now: code and detail."""
+        size_bytes = _size_bytes(request)
+        if size_bytes > self.largest_bytes:
+            return "too-large", (
+                f"the request has {size_bytes} bytes, and {self.names.buffer} takes {self.largest_bytes}:"
+                " raise its max.message.bytes"
+            )
+        partition = self.partition(request)
+        record = _Record(partition, 0, at_ms, request.key, request.value, request.headers)
+        asked = parse(record, self.settings, self.names)
+        return (asked.code, asked.detail) if isinstance(asked, Reject) else None
+
+
+def cluster_of(config: ConnectionConfig) -> Cluster:
+    """The cluster, with its settings. Raises what says that it is not there."""
+    with registry(config) as znodes:
+        settings = znodes.settings()
+    admin = KafkaAdmin(config)
+    buffer = ClusterNames(config.cluster).buffer
+    admin.require(buffer)
+    return Cluster(config, settings, int(admin.topics([buffer])[buffer].settings["max.message.bytes"]))
+
+
+def check(cluster: Cluster, file: Path) -> Checked:
+    """Reads all of the file and sends nothing.
+
+    Raises ConfigError, with the number of the line, where it cannot be read.
+    """
+    progress = Progress(cluster.config, read_keys(cluster.config))
+    known = progress.read() if progress.log.exists() else {}
+    checked, at_ms = Checked(), now_ms()
+    targets: set[str] = set()
+    for numbered in read_file(file):
+        line = numbered.message
+        checked.export = line.export
+        checked.messages += 1
+        imported = known.get(line.export)
+        if imported is not None and line.place <= imported.place:
+            continue
+        _check_line(cluster, numbered, at_ms, checked)
+        if len(targets) < _MOST_TARGETS:
+            targets.add(line.target_topic)
+    there = KafkaAdmin(cluster.config).topics(sorted(targets))
+    checked.missing = sorted(targets - set(there))
+    return checked
+
+
+def _check_line(cluster: Cluster, numbered: Numbered, at_ms: int, checked: Checked) -> None:
+    number, line = numbered
+    checked.left += 1
+    checked.overdue += line.due_ms <= at_ms
+    checked.recurring += line.recurrence is not None
+    refusal: tuple[str, str] | None = None
+    try:
+        for request in requests_of(line, at_ms):
+            checked.requests += 1
+            refusal = refusal or cluster.refusal(request, at_ms)
+    except UnknownTimeZoneError as error:
+        refusal = "bad-time-zone", str(error)
+    if refusal is not None:
+        checked.refusals[refusal[0]] += 1
+        if len(checked.refused) < _SHOWN:
+            checked.refused.append(Refused(number, line.source, *refusal))
+
+
+def require_taken(file: Path, cluster: str, checked: Checked) -> None:
+    """Raises ConflictError if the cluster would refuse a line."""
+    if checked.refusals:
+        first = checked.refused[0]
+        raise ConflictError(
+            f"{cluster} would refuse {checked.refusals.total()} of {checked.left} messages; the first is line"
+            f" {first.number} of {file}, {first.code}: {first.detail}; nothing was sent"
+        )
+
+
+def send_file(cluster: Cluster, file: Path, rate: float, author: Author, say: Say) -> int:
+    """Sends what is not imported yet; how many messages that were. What was killed is gone on with.
+
+    Raises OperatorError; then it can be run again, and nothing is lost or doubled.
+    """
+    config = cluster.config
+    progress = Progress(config, read_keys(config))
+    progress.log.make(cluster.names.buffer)
+    with registry(config) as znodes:
+        znodes.record(HistoryEntry(what="pending import", author=author, after=str(file)))
+    transactions = Transactions(config, f"{config.cluster}-import", "import")
+    known = progress.read()
+    sender = _Sender(cluster, transactions, progress, known, Pace(rate, say))
+    for numbered in read_file(file):
+        imported = known.get(numbered.message.export)
+        if imported is None or imported.place < numbered.message.place:
+            sender.add(numbered)
+    sender.end()
+    return sender.pace.count
+
+
+class _Sender:
+    """Sends lines, many in one transaction, with how far that is."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactions: Transactions,
+        progress: Progress,
+        known: Mapping[str, Imported],
+        pace: Pace,
+    ) -> None:
+        self.pace = pace
+        self._cluster = cluster
+        self._transactions = transactions
+        self._progress = progress
+        self._known = known
+        self._last: MessageLine | None = None  # of the transaction that is open
+        self._lines = self._requests = self._size_bytes = 0
+        self._sent = _Sent()
+
+    def add(self, numbered: Numbered) -> None:
+        """Sends the requests of a line."""
+        if self._last is None:
+            self._transactions.begin()
+        self._last = numbered.message
+        self._lines += 1
+        for request in requests_of(numbered.message, now_ms()):
+            self._requests += 1
+            self._size_bytes += _size_bytes(request)
+            headers: Any = request.headers
+            send(
+                self._transactions.producer,
+                self._cluster.names.buffer,
+                request.key,
+                request.value,
+                headers,
+                self._cluster.partition(request),
+                self._sent.answers(numbered.number),
+            )
+        if self._requests >= MOST_SENT or self._size_bytes >= MOST_SENT_BYTES:
+            self.end()
+
+    def end(self) -> None:
+        """Commits what was sent, if anything was."""
+        last = self._last
+        if last is None:
+            return
+        self._transactions.flush()
+        if self._sent.error is not None:
+            failure = from_kafka(self._sent.error, self._cluster.config.bootstrap_servers)
+            raise type(failure)(f"line {self._sent.number} was not taken: {failure}")
+        before = self._known[last.export].messages if last.export in self._known else 0
+        done = before + self.pace.count + self._lines
+        self._progress.write(self._transactions.producer, last.export, last.place, done, now_ms())
+        self._transactions.flush()
+        self._transactions.commit()
+        lines, self._last = self._lines, None
+        self._lines = self._requests = self._size_bytes = 0
+        self.pace.add(lines, "messages imported")
+
+
+class _Sent:
+    """The first of some requests that was not taken."""
+
+    def __init__(self) -> None:
+        self.error: KafkaError | None = None
+        self.number = 0
+
+    def answers(self, number: int) -> Any:
+        def answered(error: KafkaError | None, _: Message) -> None:
+            if error is not None and self.error is None:
+                self.error, self.number = error, number
+
+        return answered
+
+
+def _size_bytes(request: BufferRecord) -> int:
+    headers = sum(len(key.encode()) + len(value or b"") + 10 for key, value in request.headers)
+    return len(request.key or b"") + len(request.value or b"") + headers + _RECORD_BYTES

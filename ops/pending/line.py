@@ -1,0 +1,238 @@
+"""A line of an export: one message that waits, with all that another cluster needs to deliver it.
+
+docs/pending.md has the columns. The content does not depend on the cluster that it comes from: its key is the
+delivered message's key, its headers are the user's own, its times are epoch milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from delayline.headers import PREFIX
+from delayline.names import source
+from delayline.parser import NUL
+from delayline.recurrence import LARGEST_FACTOR, MISSED, SAME_INTERVAL, SHORTEST_MS, parse_cron
+from delayline.times import MAX_MS
+from delayline.wire import BY_KEY, Header, Recurrence, Schedule, user_headers
+from store.rows import ScheduledRow
+
+FORMAT: Final = 1
+MOST_LINE_BYTES: Final = 64 << 20
+"""More than any request can be, written in base64."""
+
+
+class LineError(ValueError):
+    """The text is no line of an export; one line says why."""
+
+
+class NewerFormat(LineError):
+    """A newer version has written it."""
+
+
+class HeaderColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A header of the user's own."""
+
+    key: str
+    value: bytes | None
+
+
+class RecurrenceColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the message comes again. `interval_ms`: from this delivery to the next one; 0 beside `cron`.
+    `times`: deliveries that are left, this one among them.
+    """
+
+    cron: str | None
+    interval_ms: int
+    interval_factor_permille: int
+    time_zone: str | None
+    times: int | None
+    until_ms: int | None
+    missed: str
+
+
+class MessageLine(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="schedule"
+):
+    """A message that waits. `place` rises from line to line of one export, and is that message's for ever."""
+
+    format: int = FORMAT
+    export: str
+    place: int
+    cluster: str
+    source: str  # of the user's own request
+    id: str | None
+    target_topic: str
+    target_partition: int | None
+    due_ms: int
+    scheduled_for_ms: int
+    expire_at_ms: int | None
+    attempt: int
+    occurrence: int | None
+    recurrence: RecurrenceColumns | None
+    key: bytes | None
+    value: bytes | None
+    headers: list[HeaderColumn]
+
+
+class EndLine(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="end"
+):
+    """The last line: how many messages are before it. A file without it is cut."""
+
+    format: int = FORMAT
+    export: str
+    messages: int
+
+
+Line: TypeAlias = MessageLine | EndLine
+
+
+class _Versioned(msgspec.Struct):
+    format: int
+
+
+encode_line = msgspec.json.Encoder().encode
+_decoder = msgspec.json.Decoder(Line)
+_version_decoder = msgspec.json.Decoder(_Versioned)
+
+
+def decode_line(raw: bytes) -> Line:
+    """Reads a line; `LineError` if it is none, `NewerFormat` if a newer version has written it."""
+    try:
+        line: Line = _decoder.decode(raw)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        _refuse_newer(raw)
+        raise LineError(f"it is no line of an export: {error}") from None
+    _refuse_newer_format(line.format)
+    flaw = _flaw(line) if isinstance(line, MessageLine) else None
+    if flaw is not None:
+        raise LineError(flaw)
+    return line
+
+
+def _flaw(line: MessageLine) -> str | None:
+    """What no export has written: it would be sent as something else than it says, or not at all."""
+    for header in line.headers:
+        if header.key.startswith(PREFIX) or NUL in header.key:
+            return f"header {header.key[:80]!r} is none of a user's own"
+    if not 0 <= line.scheduled_for_ms <= MAX_MS:
+        return f"scheduled_for_ms is {line.scheduled_for_ms}: write epoch milliseconds"
+    return None if line.recurrence is None else _recurrence_flaw(line.recurrence)
+
+
+def _recurrence_flaw(columns: RecurrenceColumns) -> str | None:
+    cron, interval_ms = columns.cron, columns.interval_ms
+    if cron is None and interval_ms < SHORTEST_MS:
+        return f"interval_ms is {interval_ms}: without cron it is {SHORTEST_MS} or more"
+    factor = columns.interval_factor_permille
+    if not SAME_INTERVAL <= factor <= LARGEST_FACTOR:
+        return f"interval_factor_permille is {factor}: write {SAME_INTERVAL} to {LARGEST_FACTOR}"
+    if columns.times is not None and columns.times < 1:
+        return f"times is {columns.times}: write 1 or more"
+    if columns.missed not in MISSED:
+        return f"missed is {columns.missed[:80]!r}: write {', '.join(MISSED)}"
+    return None if cron is None else _cron_flaw(cron)
+
+
+def _cron_flaw(cron: str) -> str | None:
+    try:
+        parse_cron(cron.encode())
+    except ValueError as error:
+        return f"cron is {cron[:80]!r}: {error}"
+    return None
+
+
+def _refuse_newer(raw: bytes) -> None:
+    try:
+        _refuse_newer_format(_version_decoder.decode(raw).format)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return
+
+
+def _refuse_newer_format(version: int) -> None:
+    if version > FORMAT:
+        raise NewerFormat(f"its format is {version}, and this version reads {FORMAT}: upgrade delayline")
+
+
+class Found(NamedTuple):
+    """A row of the buffer. `row`: the record that it was made from; `root`: the offset of the user's own
+    request, in the same partition; `parent`: the offset of what it follows from, if the service has written
+    it back.
+    """
+
+    row: tuple[int, int]
+    root: int
+    parent: int | None
+    message: MessageLine
+
+
+def found_schedule(buffer: str, cluster: str, at: tuple[int, int], schedule: Schedule) -> Found:
+    """The row that a request in the buffer makes."""
+    message = MessageLine(
+        export="",
+        place=0,
+        cluster=cluster,
+        source=schedule.root or source(buffer, *at),
+        id=schedule.id,
+        target_topic=schedule.target_topic,
+        target_partition=None if schedule.target_partition == BY_KEY else schedule.target_partition,
+        due_ms=schedule.due_ms,
+        scheduled_for_ms=schedule.scheduled_for_ms,
+        expire_at_ms=schedule.expire_at_ms,
+        attempt=schedule.attempt,
+        occurrence=schedule.occurrence,
+        recurrence=_recurrence(schedule.recurrence, schedule.occurrence),
+        key=schedule.target_key,
+        value=None,
+        headers=_headers(schedule.headers),
+    )
+    return Found(at, _offset(message.source), schedule.parent, message)
+
+
+def found_row(buffer: str, cluster: str, at: tuple[int, int], due_ms: int, row: ScheduledRow) -> Found:
+    """The row that a carry brings."""
+    message = MessageLine(
+        export="",
+        place=0,
+        cluster=cluster,
+        source=row.root or source(buffer, *at),
+        id=row.id,
+        target_topic=row.target_topic,
+        target_partition=None if row.target_partition == BY_KEY else row.target_partition,
+        due_ms=due_ms,
+        scheduled_for_ms=row.scheduled_for_ms,
+        expire_at_ms=row.expire_at_ms,
+        attempt=row.attempt,
+        occurrence=row.occurrence,
+        recurrence=_recurrence(row.recurrence, row.occurrence),
+        key=row.key if row.target_key is None else row.target_key[0],
+        value=row.value,
+        headers=_headers(user_headers(row.headers)),
+    )
+    return Found(at, _offset(message.source), row.parent, message)
+
+
+def _offset(name: str) -> int:
+    return int(name.rpartition("/")[2])
+
+
+def _headers(headers: list[Header]) -> list[HeaderColumn]:
+    return [HeaderColumn(key, value) for key, value in headers]
+
+
+def _recurrence(recurrence: Recurrence | None, occurrence: int | None) -> RecurrenceColumns | None:
+    if recurrence is None:
+        return None
+    times = recurrence.times
+    left = times if times is None or occurrence is None else max(1, times - occurrence + 1)
+    return RecurrenceColumns(
+        recurrence.cron,
+        recurrence.interval_ms,
+        recurrence.factor_permille,
+        recurrence.time_zone,
+        left,
+        recurrence.until_ms,
+        recurrence.missed,
+    )

@@ -1,0 +1,58 @@
+"""How far imports into a cluster are: the topic `<cluster>.import`, by export.
+
+The place of the last line stands in the transaction that sends it. A line is imported once, whichever file it
+is in, and however often that is given: its place in its export is the same in all of them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from confluent_kafka import Producer
+
+from delayline.signing import Keyring
+from node.config import ConnectionConfig
+from ops.errors import ConflictError
+from ops.pending.signed_topic import SignedTopic
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """All lines of an export up to a place are imported. `run`: who has written it."""
+
+    format: int = 1
+    export: str
+    place: int
+    messages: int
+    at_ms: int
+    run: str
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Imported).decode
+
+
+class Progress:
+    """Reads and writes the topic."""
+
+    def __init__(self, config: ConnectionConfig, ring: Keyring) -> None:
+        self.log = SignedTopic(config, f"{config.cluster}.import", ring)
+
+    def write(self, producer: Producer, export: str, place: int, messages: int, at_ms: int) -> None:
+        """Sends it, in the transaction that is open."""
+        run = self.log.run.decode()
+        entry = Imported(export=export, place=place, messages=messages, at_ms=at_ms, run=run)
+        self.log.produce(producer, export.encode(), _encode(entry))
+
+    def read(self) -> dict[str, Imported]:
+        """How far each export is. An older word, which may be a copy, takes nothing back."""
+        found: dict[str, Imported] = {}
+        for _, value in self.log.records():
+            try:
+                entry = _decode(value)
+            except msgspec.MsgspecError as error:
+                raise ConflictError(
+                    f"{self.log.topic} has what this version cannot read ({error}): upgrade delayline"
+                ) from None
+            known = found.get(entry.export)
+            if known is None or known.place < entry.place:
+                found[entry.export] = entry
+        return found

@@ -1,0 +1,197 @@
+"""A topic of an operator's own, of one partition: each record signed with the cluster's keys, so that what
+anybody else writes there is nothing.
+
+A copy of a record has a valid signature, too. Whoever reads takes a record only where it follows what is
+there, so that the copy of one that counts changes nothing; and copies of what was aborted are passed over, by
+what was aborted before them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from delayline.signing import BadSignatureError, Keyring
+from delayline.wire import H_SIGNATURE
+from node.config import ConnectionConfig
+from node.core.ports import Unanswered
+from node.kafka.fetch.records import ABORTED, LogRecord
+from node.kafka.reader import TopicReader
+from ops.clients.kafka import KafkaAdmin
+from ops.clients.topic import Setting, WantedTopic
+from ops.errors import ConflictError, OperatorError, UnavailableError, from_kafka
+
+MAX_MESSAGE_BYTES: Final = 32 << 20
+"""A request of 16 MiB, which is the largest that nodes read, in base64."""
+KAFKA_TIMEOUT_S: Final = 30.0
+TRANSACTION_TIMEOUT_MS: Final = 15_000
+"""For so long at most what was killed in the middle of a transaction holds up the buffer's readers."""
+
+_PARTITION: Final = 0
+_WAIT_S: Final = 0.2
+_PATIENCE_S: Final = 30.0
+_PRODUCER: Final = {
+    "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+    "message.max.bytes": 1_000_000_000,  # the brokers' limits decide
+    "compression.type": "lz4",
+    "linger.ms": 5,
+    "queue.buffering.max.messages": 100_000,
+    "log_level": 0,
+}
+
+
+class SignedRecord(NamedTuple):
+    """A record that counts."""
+
+    offset: int
+    value: bytes
+
+
+class SignedTopic:
+    """One such topic of a cluster."""
+
+    def __init__(self, config: ConnectionConfig, topic: str, ring: Keyring) -> None:
+        self.topic = topic
+        self.strangers = 0  # records that were passed over
+        # No two runs write the same record: that of one that was aborted counts for no other.
+        self.run = secrets.token_hex(8).encode()
+        self._config = config
+        self._ring = ring
+        self._wanted = WantedTopic(
+            topic,
+            1,
+            "exactly",
+            (
+                Setting("cleanup.policy", "delete", "exactly"),
+                Setting("retention.ms", "-1", "exactly"),
+                Setting("retention.bytes", "-1", "exactly"),
+                Setting("max.message.bytes", str(MAX_MESSAGE_BYTES), "free"),
+                Setting("unclean.leader.election.enable", "false", "exactly"),
+            ),
+        )
+
+    def make(self, beside: str) -> str:
+        """Makes it if it is not there, with as many replicas as the topic `beside` has; its id."""
+        admin = KafkaAdmin(self._config)
+        if not admin.exists(self.topic):
+            admin.require(beside)
+            admin.create(self._wanted, admin.topics([beside])[beside].replication)
+        return admin.topic_id(self.topic)
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+        return KafkaAdmin(self._config).exists(self.topic)
+
+    def records(self) -> Iterator[SignedRecord]:
+        """What is committed there, and signed, from the beginning to the end that it has now.
+
+        Raises UnavailableError if somebody's transaction is open there, or Kafka does not answer.
+        """
+        admin = KafkaAdmin(self._config)
+        begin, end = admin.begins(self.topic)[_PARTITION], admin.ends(self.topic)[_PARTITION]
+        self.strangers = 0
+        aborted: set[bytes] = set()
+        with closing(TopicReader(self._config.client_config(), self.topic, aborted=True)) as reader:
+            reader.start({_PARTITION: begin})
+            try:
+                for records in reader.read_to({_PARTITION: end}, poll_s=_WAIT_S, patience_s=_PATIENCE_S):
+                    for record in records:
+                        if self._counts(record, aborted):
+                            yield SignedRecord(record.offset, record.value or b"")
+            except Unanswered as error:
+                raise UnavailableError(str(error)) from error
+
+    def _counts(self, record: LogRecord, aborted: set[bytes]) -> bool:
+        signature = next((value for key, value in record.headers if key == H_SIGNATURE), None)
+        if signature is None:
+            self.strangers += 1
+            return False
+        if record.flaw is ABORTED:
+            aborted.add(signature)
+            return False
+        try:
+            self._ring.check_checkpoint(signature, self.topic, _PARTITION, record.key, record.value)
+        except BadSignatureError as error:
+            if error.unknown_key is not None:
+                raise OperatorError(f"{self.topic}: {error}: see 'delayline key'") from None
+            self.strangers += 1
+            return False
+        return signature not in aborted
+
+    def produce(self, producer: Producer, key: bytes, value: bytes) -> None:
+        """Sends a record of it, signed."""
+        signature = self._ring.sign_checkpoint(self.topic, _PARTITION, key, value)
+        headers: Any = [(H_SIGNATURE, signature)]  # the client's type says str | bytes, invariantly
+        send(producer, self.topic, key, value, headers, _PARTITION)
+
+
+class Transactions:
+    """Transactions of an operator's command, one at a time: of two that are started, the later one goes on.
+
+    Raises OperatorError, with what to do.
+    """
+
+    def __init__(self, config: ConnectionConfig, transactional_id: str, what: str) -> None:
+        self._servers = config.bootstrap_servers
+        self._what = what
+        self.producer = Producer(config.client_config() | _PRODUCER | {"transactional.id": transactional_id})
+        try:
+            self.producer.init_transactions(KAFKA_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._failure(error) from error
+
+    def begin(self) -> None:
+        """Begins one."""
+        try:
+            self.producer.begin_transaction()
+        except KafkaException as error:
+            raise self._failure(error) from error
+
+    def flush(self) -> None:
+        """Waits until all that was sent is acknowledged, or refused."""
+        if self.producer.flush(KAFKA_TIMEOUT_S):
+            raise UnavailableError(
+                f"Kafka has not taken what was sent within {KAFKA_TIMEOUT_S:g} s: run it again"
+            )
+
+    def commit(self) -> None:
+        """Commits it."""
+        try:
+            self.producer.commit_transaction(KAFKA_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: KafkaException) -> OperatorError:
+        code = error.args[0].code()
+        if code in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED):
+            return ConflictError(f"another {self._what} of this cluster has begun: this one ends")
+        return from_kafka(error.args[0], self._servers)
+
+
+def send(
+    producer: Producer,
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Any,
+    partition: int,
+    on_delivery: Any = None,
+) -> None:
+    """Sends a record; waits where the queue is full."""
+    while True:
+        try:
+            producer.produce(
+                topic,
+                partition=partition,
+                key=key,
+                value=value,
+                headers=headers,
+                **({} if on_delivery is None else {"on_delivery": on_delivery}),
+            )
+            return
+        except BufferError:
+            producer.poll(_WAIT_S)

@@ -1,0 +1,177 @@
+"""Changing the cluster's settings while it runs (docs/design.md, rule 13)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from delayline.names import ClusterNames
+from delayline.settings import ClusterSettings
+from delayline.settings_versions import (
+    CLOCKS_APART_MS,
+    Begin,
+    SettingsVersions,
+    differing,
+    require_changeable,
+)
+from election.operators import Author, HistoryEntry
+from election.registry import Registry
+from node.config import ConnectionConfig
+from ops.clients.kafka import KafkaAdmin
+from ops.clients.members import members_of
+from ops.clients.settings_topic import Begins, Change, SettingsTopic
+from ops.clients.zookeeper import registry, required_keys
+from ops.errors import ConfigError, ConflictError, UnavailableError
+from ops.topics.cluster_topics import make_settings_topic, write_settings
+from ops.topics.new_settings import expect_lasting
+from ops.topics.rules import RaisedRetention, raised_retention, wanted_topics
+
+LOOK_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A change as it would be. `changes`: by name, what each setting is and what it would be."""
+
+    before: SettingsVersions
+    after: ClusterSettings
+    raises: tuple[RaisedRetention, ...]
+
+    @property
+    def changes(self) -> dict[str, tuple[Any, Any]]:
+        names = differing(self.before.settings, self.after)
+        return {name: (getattr(self.before.settings, name), getattr(self.after, name)) for name in names}
+
+
+def plan(config: ConnectionConfig, chosen: Mapping[str, Any]) -> Wanted:
+    """What would be changed. Raises ConfigError for what cannot be, ConflictError while there is a node that
+    would not know what the settings mean, NewerSettings, Unanswered, ZnodeMissing.
+    """
+    admin, names = KafkaAdmin(config), ClusterNames(config.cluster)
+    with registry(config) as znodes:
+        stand = _standing(znodes, SettingsTopic(config, names, required_keys(znodes)).read())
+        after = _changed(stand.settings, chosen)
+        _expect_known(znodes, after)
+    wanted = wanted_topics(after)
+    raises = raised_retention(wanted, admin.topics([topic.name for topic in wanted]))
+    return Wanted(stand, after, tuple(raises))
+
+
+def change(
+    config: ConnectionConfig, chosen: Mapping[str, Any], author: Author, timeout_s: float
+) -> tuple[Wanted, SettingsVersions, list[str]]:
+    """Changes the settings; what was changed, what they are now, and the nodes that know. It counts from its
+    marks on, in all partitions of the buffer, on every node alike.
+
+    Raises as `plan`, and UnavailableError if it is written and a node that is there does not say after
+    `timeout_s` that it knows.
+    """
+    wanted = plan(config, chosen)
+    if not wanted.changes and not _unmarked(config, wanted.before):
+        return wanted, wanted.before, []
+    admin, names = KafkaAdmin(config), ClusterNames(config.cluster)
+    make_settings_topic(admin, wanted.before.settings)
+    with registry(config) as znodes:  # before a mark is written: who reads one finds the topic filled
+        write_settings(config, znodes)
+    for raised in wanted.raises:  # before anything waits for longer
+        admin.set_topic(raised.topic, "retention.ms", str(raised.to_ms))
+    partitions = sorted(admin.begins(names.buffer))
+    with registry(config) as znodes:
+        topic = SettingsTopic(config, names, required_keys(znodes))
+        after = topic.write(partitions, lambda there: _version(admin, znodes, there, wanted, author))
+        entry = HistoryEntry(what="settings changed", author=author, after=f"version {after.latest.number}")
+        znodes.note_settings(after, entry)
+        return wanted, after, _wait_known(znodes, after.latest.number, timeout_s)
+
+
+def _standing(znodes: Registry, in_topic: SettingsVersions | None) -> SettingsVersions:
+    there = znodes.settings_versions()
+    try:
+        return there if in_topic is None else there.united(in_topic)
+    except ValueError as error:
+        raise ConflictError(
+            f"the settings in ZooKeeper are not those of their topic: {error}; `delayline topics create"
+            " --restore` writes the topic's"
+        ) from error
+
+
+def _changed(before: ClusterSettings, chosen: Mapping[str, Any]) -> ClusterSettings:
+    try:
+        after = replace(before, **chosen)
+        if differing(before, after):
+            require_changeable(before, after)
+            expect_lasting(after)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return after
+
+
+def _expect_known(znodes: Registry, after: ClusterSettings) -> None:
+    """A node that does not know the meaning would refuse, or read requests otherwise than the others."""
+    old = sorted(
+        node
+        for node, member in members_of(znodes).items()
+        if member.status is None or member.status.meaning < after.meaning
+    )
+    if old:
+        raise ConflictError(
+            f"{', '.join(old)} does not know settings of meaning {after.meaning}, or that they can be"
+            " changed: upgrade it first; nothing was changed"
+        )
+
+
+def _unmarked(config: ConnectionConfig, stand: SettingsVersions) -> list[int]:
+    return stand.unmarked(KafkaAdmin(config).begins(ClusterNames(config.cluster).buffer))
+
+
+def _version(
+    admin: KafkaAdmin,
+    znodes: Registry,
+    in_topic: SettingsVersions | None,
+    wanted: Wanted,
+    author: Author,
+) -> Change:
+    """The change of what stands, now that nobody else changes it."""
+    stand = _standing(znodes, in_topic)
+    if stand != wanted.before:
+        raise ConflictError("somebody else has changed the settings meanwhile: nothing was changed")
+    now_ms = time.time_ns() // 1_000_000
+    buffer = ClusterNames(stand.settings.cluster).buffer
+    newest_ms = admin.newest_ms(buffer)
+
+    def make(begins: Begins) -> SettingsVersions:
+        # Between the look and the mark other records may have come, by a clock that is ahead.
+        begin_at = {
+            partition: Begin(offset, max(now_ms, newest_ms.get(partition, 0)) + CLOCKS_APART_MS)
+            for partition, offset in begins.items()
+        }
+        try:
+            return stand.changed(wanted.after, begin_at, author.by, author.reason, now_ms)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+
+    return Change(stand.latest.number + 1, make)
+
+
+def _wait_known(znodes: Registry, number: int, timeout_s: float) -> list[str]:
+    """The nodes that are there, once each says that it knows; UnavailableError names those that do not. One
+    whose store is not open learns of it before it reads on.
+    """
+    until_s = time.monotonic() + timeout_s
+    while True:
+        members = members_of(znodes)
+        ignorant = sorted(
+            node
+            for node, member in members.items()
+            if not member.is_closed and (member.status is None or member.status.settings_version < number)
+        )
+        if not ignorant:
+            return sorted(members)
+        if time.monotonic() > until_s:
+            raise UnavailableError(
+                f"it is written, as version {number}, but not every node has said within {timeout_s:g} s that"
+                f" it knows: {', '.join(ignorant)}; see 'delayline cluster status'"
+            )
+        time.sleep(LOOK_S)

@@ -1,0 +1,299 @@
+"""Settings that are changed while nodes run: each request is read by those of its place in the log, by every
+node alike, whenever it learns of them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from delayline.names import parse_source
+from delayline.receipt import Receipt
+from delayline.settings_record import KEY, PARTITION, encode_settings, signed
+from delayline.settings_versions import SettingsVersions
+from delayline.wire import settings_mark_headers
+from election.operators import Author
+from node.node import Node
+from node.status import NodeState
+from ops.clients.settings_topic import SettingsTopic
+from ops.errors import ConfigError, ConflictError
+from ops.settings import change
+from ops.topics import cluster_topics
+from tests.integration.test_node_refusals import add_partition
+from tests.integration.test_signed import send
+from tests.support.cluster import Cluster
+from tests.support.fates import Fates, check_exactly_once
+from tests.support.fixtures import MakeCluster
+from tests.support.requests import Sender
+from tests.support.waiting import PATIENCE_S, eventually
+
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+AUTHOR = Author("somebody", "to see what happens", 1)
+COUNT = 10
+
+
+@pytest.fixture
+def cluster(make_cluster: MakeCluster) -> Cluster:
+    return make_cluster(max_delay_ms=HOUR_MS, levels_ms=(HOUR_MS,))
+
+
+def change_to(cluster: Cluster, **chosen: Any) -> SettingsVersions:
+    _, after, _ = change.change(cluster.connection, chosen, AUTHOR, PATIENCE_S)
+    return after
+
+
+def versions_of(cluster: Cluster) -> SettingsVersions:
+    return cluster_topics.read_versions(cluster.connection)
+
+
+def take_over(cluster: Cluster, running: Node, node_id: str) -> Node:
+    """The leader is stopped; another one, which has no folder, reads all of the log, and leads."""
+    cluster.stop_here(running)
+    shutil.rmtree(cluster.data_dir(node_id), ignore_errors=True)
+    node = cluster.start_here(node_id)
+    cluster.wait_state(node_id, NodeState.LEADER)
+    return node
+
+
+def wait_rejects(cluster: Cluster, count: int) -> None:
+    cluster.tail.wait(lambda: len(cluster.dead_letters) == count, f"there are {count} dead letters")
+
+
+def too_long(sender: Sender, name: str) -> list[Receipt]:
+    """What is too long at first."""
+    return [sender.schedule(after_ms=2 * HOUR_MS, id=f"{name}-{number}") for number in range(COUNT)]
+
+
+def fates_of(fates: Fates, receipts: list[Receipt]) -> set[str]:
+    return {fate for receipt in receipts for fate in fates.of[receipt.result()]}
+
+
+def settled(cluster: Cluster, sender: Sender, *names: str) -> Fates:
+    """All of these are delivered now, but for what has come to another end."""
+    for name in names:
+        for number in range(COUNT):
+            sender.run_now(f"{name}-{number}")
+    return check_exactly_once(cluster, sender.flush())
+
+
+def test_what_was_asked_before_a_change_means_what_it_meant_to_who_reads_it_later(cluster: Cluster) -> None:
+    running = cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    with Sender(cluster) as sender:
+        before = too_long(sender, "before")
+        sender.flush()
+        assert change_to(cluster, max_delay_ms=DAY_MS, levels_ms=(1,)).latest.number == 2
+        after = too_long(sender, "after")
+        sender.flush()
+        wait_rejects(cluster, COUNT)
+        take_over(cluster, running, "b")
+        fates = settled(cluster, sender, "before", "after")
+        assert fates_of(fates, before) == {"delay-too-long"}
+        assert fates_of(fates, after) == {"delivered"}
+
+
+def test_what_was_accepted_stays_so_whatever_the_settings_become(cluster: Cluster) -> None:
+    """A move writes it back, where a shorter delay holds, and another list of targets."""
+    running = cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    with Sender(cluster) as sender:
+        change_to(cluster, max_delay_ms=DAY_MS, levels_ms=(1,))
+        accepted = too_long(sender, "moved")
+        sender.flush()
+        change_to(cluster, max_delay_ms=HOUR_MS, targets=(cluster.sentinels,))
+        refused_now = [sender.schedule() for _ in range(COUNT)]
+        sender.flush()
+        running = take_over(cluster, running, "b")
+        change_to(cluster, targets=())
+        fates = settled(cluster, sender, "moved")
+        assert fates_of(fates, accepted) == {"delivered"}
+        assert fates_of(fates, refused_now) == {"target-forbidden"}
+
+
+def test_changes_under_load_are_read_alike_by_every_node(cluster: Cluster) -> None:
+    cluster.start_here("a")
+    cluster.start_here("b")
+    cluster.wait_candidates(2)
+    with Sender(cluster) as sender:
+        for turn in range(6):
+            for number in range(100):
+                sender.schedule(after_ms=2 * HOUR_MS, partition=number % 2)
+            change_to(cluster, max_delay_ms=HOUR_MS if turn % 2 else DAY_MS, levels_ms=(1,))
+        ledger = sender.flush()
+        assert SettingsVersions.from_json(cluster.member("a")["settings"]) == versions_of(cluster)
+        accepted = {one for one in ledger.schedules if is_long_enough(versions_of(cluster), one)}
+        wait_rejects(cluster, len(ledger.schedules) - len(accepted))
+        cluster.start_here("c")
+        cluster.wait_candidates(3)
+        eventually(
+            lambda: all(cluster.member(node)["pending"] == len(accepted) for node in "abc"),
+            "all have the same",
+        )
+
+
+def is_long_enough(versions: SettingsVersions, source: str) -> bool:
+    _, partition, offset = parse_source(source)
+    return versions.settings_at(partition, offset).max_delay_ms == DAY_MS
+
+
+def test_a_forged_mark_is_a_reject_and_a_copy_of_one_is_nothing(cluster: Cluster) -> None:
+    running = cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    with Sender(cluster) as sender:
+        change_to(cluster, max_delay_ms=DAY_MS)
+        after = too_long(sender, "after")
+        change_to(cluster, max_delay_ms=HOUR_MS)
+        ledger = sender.flush()
+        send(cluster, 0, None, None, settings_mark_headers(2, 0, cluster.keys))
+        forged = send(cluster, 0, None, None, [("delay-op", b"settings"), ("delay-settings", b"2")])
+        ledger.rejects.add(forged)
+        late = too_long(sender, "late")
+        sender.flush()
+        wait_rejects(cluster, COUNT + 1)
+        take_over(cluster, running, "b")
+        fates = settled(cluster, sender, "after", "late")
+        assert fates_of(fates, after) == {"delivered"}
+        assert fates_of(fates, late) == {"delay-too-long"}
+        assert fates.of[forged] == ["bad-parent"]
+
+
+def test_a_mark_of_a_change_that_was_given_up_is_nothing_and_stops_nobody(cluster: Cluster) -> None:
+    """Whoever reads what was aborted may send it again."""
+    cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    with Sender(cluster) as sender:
+        send(cluster, 0, None, None, settings_mark_headers(2, 0, cluster.keys))
+        delivered = [sender.schedule() for _ in range(COUNT)]
+        fates = settled(cluster, sender)
+        assert fates_of(fates, delivered) == {"delivered"}
+        change_to(cluster, max_delay_ms=DAY_MS)
+        after = too_long(sender, "after")
+        assert fates_of(settled(cluster, sender, "after"), after) == {"delivered"}
+
+
+def test_what_strangers_write_to_the_settings_topic_and_copies_there_are_nothing(cluster: Cluster) -> None:
+    running = cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    first = versions_of(cluster)
+    after = change_to(cluster, max_delay_ms=DAY_MS)
+    topic, producer = cluster.names.settings, Producer({"bootstrap.servers": cluster.bootstrap})
+    value = encode_settings(first, 0)
+    headers: Any = signed(value, topic, cluster.keys)
+    producer.produce(topic, value, KEY, PARTITION, headers=headers)
+    producer.produce(topic, encode_settings(first, 5), KEY, PARTITION)
+    producer.produce(topic, None, KEY, PARTITION)
+    assert producer.flush(PATIENCE_S) == 0
+    assert SettingsTopic(cluster.connection, cluster.names, cluster.keys).read() == after
+    with Sender(cluster) as sender:
+        long = too_long(sender, "long")
+        take_over(cluster, running, "b")
+        assert fates_of(settled(cluster, sender, "long"), long) == {"delivered"}
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["while it runs", "while it is away"])
+def test_settings_that_zookeeper_has_lost_are_put_back_from_their_topic(
+    cluster: Cluster, *, running: bool
+) -> None:
+    node = cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    after = change_to(cluster, max_delay_ms=DAY_MS)
+    if not running:
+        cluster.stop_here(node)
+    cluster.kazoo.delete(cluster.znodes.settings)
+    if not running:
+        cluster.start_here("a")
+    eventually(lambda: cluster.kazoo.exists(cluster.znodes.settings), "they are back", 4 * PATIENCE_S)
+    assert versions_of(cluster) == after
+    cluster.wait_state("a", NodeState.LEADER)
+
+
+def test_a_znode_that_is_behind_gets_what_the_topic_has(cluster: Cluster) -> None:
+    """As if the operator had died between the two."""
+    cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    before = cluster.kazoo.get(cluster.znodes.settings)[0]
+    after = change_to(cluster, max_delay_ms=DAY_MS)
+    cluster.kazoo.set(cluster.znodes.settings, before)
+    eventually(lambda: versions_of(cluster) == after, "it is put back", 4 * PATIENCE_S)
+
+
+@pytest.mark.walks("settings-behind")
+def test_where_their_topic_is_lost_a_node_waits_at_a_mark_until_it_is_made_again(cluster: Cluster) -> None:
+    cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    after = change_to(cluster, max_delay_ms=DAY_MS)
+    cluster.delete_topic(cluster.names.settings)
+    ring = cluster.keys
+    send(cluster, 0, None, None, settings_mark_headers(3, 0, ring))
+    reason = "settings-behind: "
+    eventually(lambda: (cluster.member("a").get("reason") or "").startswith(reason), "it says so")
+    assert cluster.names.settings in cluster.member("a")["way_out"]
+    cluster.create_again()
+    eventually(lambda: not cluster.member("a").get("reason"), "it goes on")
+    assert SettingsTopic(cluster.connection, cluster.names, ring).read() == after
+
+
+def test_a_cluster_of_the_first_meaning_takes_a_new_one_first(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(max_delay_ms=HOUR_MS, levels_ms=(HOUR_MS,), meaning=1)
+    running = cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    with pytest.raises(ConfigError, match="change the meaning, too"):
+        change_to(cluster, max_delay_ms=DAY_MS)
+    with Sender(cluster) as sender:
+        copied = send(cluster, 0, None, None, settings_mark_headers(2, 0, cluster.keys))
+        change_to(cluster, max_delay_ms=DAY_MS, meaning=2)
+        ledger = sender.flush()
+        ledger.rejects.add(copied)
+        after = too_long(sender, "after")
+        sender.flush()
+        take_over(cluster, running, "b")
+        fates = settled(cluster, sender, "after")
+        assert fates_of(fates, after) == {"delivered"}
+        assert fates.of[copied] == ["bad-op"]
+
+
+def test_a_change_waits_until_every_node_knows_its_meaning(cluster: Cluster) -> None:
+    path, status = cluster.znodes.member("old"), b'{"node": "old", "lane": 0, "state": "follower"}'
+    cluster.kazoo.create(path, status, ephemeral=True, makepath=True)
+    with pytest.raises(ConflictError, match="old does not know"):
+        change_to(cluster, max_delay_ms=DAY_MS)
+    assert versions_of(cluster).latest.number == 1
+
+
+def test_what_cannot_be_changed_is_said(cluster: Cluster) -> None:
+    with pytest.raises(ConfigError, match="partitions cannot be changed"):
+        change.plan(cluster.connection, {"partitions": 3})
+    with pytest.raises(ConfigError, match="whether what waits is written again cannot be changed"):
+        change.plan(cluster.connection, {"retention_ms": 30 * DAY_MS})
+    with pytest.raises(ConfigError, match="levels_ms must each be 0 to max_delay_ms"):
+        change.plan(cluster.connection, {"max_delay_ms": 1})
+
+
+def test_a_longer_delay_has_the_log_kept_for_longer_first(cluster: Cluster) -> None:
+    """Of a cluster that carries nothing."""
+    wanted = change.plan(cluster.connection, {"max_delay_ms": 400 * DAY_MS})
+    assert [raised.topic for raised in wanted.raises] == [cluster.names.buffer]
+    change_to(cluster, max_delay_ms=400 * DAY_MS)
+    assert cluster_topics.check(cluster.connection) == []
+
+
+def test_a_partition_that_was_added_is_read_by_what_held_before_until_the_next_change(
+    cluster: Cluster,
+) -> None:
+    cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    change_to(cluster, max_delay_ms=DAY_MS)
+    add_partition(cluster)
+    assert versions_of(cluster).unmarked([0, 1, 2]) == [2]
+    long = [("delay-target-topic", cluster.target().encode()), ("delay-after", b"2h")]
+    before = send(cluster, 2, None, b"before", long)
+    assert change_to(cluster).latest.number == 3
+    assert versions_of(cluster).unmarked([0, 1, 2]) == []
+    send(cluster, 2, None, b"after", long)
+    wait_rejects(cluster, 1)
+    eventually(lambda: cluster.member("a").get("pending") == 1, "the later one waits", 4 * PATIENCE_S)
+    (letter,) = cluster.dead_letters
+    assert letter.text("delay-source") == before

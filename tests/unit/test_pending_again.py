@@ -1,0 +1,177 @@
+"""What a line of an export becomes in another cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delayline.headers import (
+    H_CRON,
+    H_DELIVER_AT,
+    H_EXPIRE_AT,
+    H_ID,
+    H_IF_EXISTS,
+    H_INTERVAL,
+    H_TARGET_KEY,
+    H_TARGET_PARTITION,
+    H_TIMES,
+)
+from delayline.names import ClusterNames
+from delayline.partitioner import partition_for
+from delayline.record import Reject, Schedule
+from delayline.requests import BufferRecord
+from delayline.settings import ClusterSettings
+from delayline.times import HOUR_MS, MINUTE_MS
+from delayline.wire import parse
+from node.kafka.fetch.records import LogRecord
+from ops.pending.again import requests_of
+from ops.pending.line import HeaderColumn, RecurrenceColumns
+from tests.unit.test_pending_line import line
+
+NOW_MS = 1_900_000_000_000 // HOUR_MS * HOUR_MS
+SETTINGS = ClusterSettings(cluster="new", partitions=3)
+MOVED = "moved/delay.buffer/1/42"
+
+
+def chain(**fields: Any) -> RecurrenceColumns:
+    given = {
+        "cron": None,
+        "interval_ms": HOUR_MS,
+        "interval_factor_permille": 1_000,
+        "time_zone": None,
+        "times": None,
+        "until_ms": None,
+        "missed": "all",
+        **fields,
+    }
+    return RecurrenceColumns(**given)
+
+
+def parsed(request: BufferRecord, at_ms: int = NOW_MS + 1_000) -> Schedule:
+    """As the new cluster reads it."""
+    partition = partition_for(request.key or b"", SETTINGS.partitions)
+    record = LogRecord(partition, 5, at_ms, request.key, request.value, request.headers)
+    found = parse(record, SETTINGS, ClusterNames("new"))
+    assert not isinstance(found, Reject), found
+    assert isinstance(found, Schedule)
+    return found
+
+
+def said(request: BufferRecord) -> tuple[str | None, int, str | None]:
+    """The id, the time, and how often it comes; for chains."""
+    headers = dict(request.headers)
+    raw_id, times, at = headers[H_ID], headers.get(H_TIMES), headers[H_DELIVER_AT]
+    recurs = H_INTERVAL in headers or H_CRON in headers
+    how = (times or b"ever").decode() if recurs else None
+    return (raw_id or b"").decode(), int(at or b""), how
+
+
+def requests(
+    recurrence: RecurrenceColumns, at_ms: int, **fields: Any
+) -> list[tuple[str | None, int, str | None]]:
+    fields = {"occurrence": 4, **fields}
+    message = line(recurrence=recurrence, scheduled_for_ms=at_ms, due_ms=at_ms, **fields)
+    made = list(requests_of(message, NOW_MS))
+    for one in made:
+        parsed(one)
+    return [said(one) for one in made]
+
+
+def test_a_message_is_one_request_with_all_that_it_had() -> None:
+    message = line(
+        id="order-1",
+        target_partition=2,
+        expire_at_ms=NOW_MS + 5,
+        scheduled_for_ms=NOW_MS + 3,
+        key=b"k",
+        value=b"v",
+        headers=[HeaderColumn("a", b"1"), HeaderColumn("a", None)],
+    )
+    (request,) = requests_of(message, NOW_MS)
+    found = parsed(request)
+    assert (found.id, found.target_topic, found.target_partition, found.target_key) == (
+        "order-1",
+        "t",
+        2,
+        b"k",
+    )
+    assert (found.scheduled_for_ms, found.expire_at_ms, found.keep) == (NOW_MS + 3, NOW_MS + 5, True)
+    assert (found.headers, request.value) == ([("a", b"1"), ("a", None)], b"v")
+
+
+def test_what_has_no_id_gets_one_that_names_its_source() -> None:
+    (request,) = requests_of(line(), NOW_MS)
+    headers = dict(request.headers)
+    assert (request.key, headers[H_ID], headers[H_IF_EXISTS]) == (MOVED.encode(), MOVED.encode(), b"keep")
+    assert headers[H_TARGET_KEY] is None
+    assert H_TARGET_PARTITION not in headers
+
+
+def test_a_chain_goes_on_from_its_next_delivery_with_those_that_are_left() -> None:
+    at_ms = NOW_MS + 10 * HOUR_MS
+    assert requests(chain(times=3), at_ms, id="c") == [("c", at_ms, "3")]
+    assert requests(chain(until_ms=at_ms + HOUR_MS), at_ms) == [(MOVED, at_ms, "ever")]
+
+
+def test_what_has_fallen_due_of_a_chain_goes_as_messages_and_the_rest_as_a_chain() -> None:
+    at_ms = NOW_MS - 2 * HOUR_MS
+    assert requests(chain(times=5), at_ms, id="c") == [
+        *((f"{MOVED}/{at_ms + n * HOUR_MS}", at_ms + n * HOUR_MS, None) for n in range(3)),
+        ("c", at_ms + 3 * HOUR_MS, "2"),
+    ]
+
+
+def test_what_was_missed_is_delivered_once_with_latest_and_not_at_all_with_skip() -> None:
+    at_ms = NOW_MS - 2 * HOUR_MS - 1
+    last, following = NOW_MS - 1, NOW_MS - 1 + HOUR_MS
+    for missed in ("latest", "skip"):
+        assert requests(chain(times=5, missed=missed), at_ms, id="c") == [
+            (f"{MOVED}/{last}", last, None),
+            ("c", following, "4"),
+        ]
+
+
+def test_a_delivery_within_a_minute_goes_by_itself_for_the_chain_may_come_too_late() -> None:
+    soon = NOW_MS + MINUTE_MS - 1
+    assert requests(chain(), soon, id="c") == [
+        (f"{MOVED}/{soon}", soon, None),
+        ("c", soon + HOUR_MS, "ever"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "recurrence",
+    [chain(times=1), chain(until_ms=NOW_MS + 1), chain(cron="0 4 * * *", interval_ms=0, times=1)],
+)
+def test_the_last_delivery_is_a_message_with_its_own_id(recurrence: RecurrenceColumns) -> None:
+    at_ms = NOW_MS - 1
+    assert requests(recurrence, at_ms, id="c") == [("c", at_ms, None)]
+
+
+def test_a_delivery_that_was_moved_behind_until_is_the_last_one() -> None:
+    at_ms = NOW_MS + 5 * HOUR_MS
+    assert requests(chain(until_ms=NOW_MS + HOUR_MS), at_ms, id="c") == [("c", at_ms, None)]
+
+
+def test_of_cron_a_delivery_that_was_moved_goes_by_itself() -> None:
+    daily = chain(cron="0 4 * * *", interval_ms=0)
+    day_ms = NOW_MS // (24 * HOUR_MS) * 24 * HOUR_MS
+    fires = day_ms + 28 * HOUR_MS
+    assert requests(daily, fires + 5, id="c") == [
+        (f"{MOVED}/{fires + 5}", fires + 5, None),
+        ("c", fires + 24 * HOUR_MS, "ever"),
+    ]
+    assert requests(daily, fires, id="c") == [("c", fires, "ever")]
+    assert requests(daily, day_ms, id="c", occurrence=None) == [("c", day_ms, "ever")]
+
+
+def test_an_expiry_of_one_delivery_goes_with_that_alone() -> None:
+    at_ms = NOW_MS + 10 * HOUR_MS
+    message = line(
+        recurrence=chain(), scheduled_for_ms=at_ms, due_ms=at_ms, occurrence=1, expire_at_ms=at_ms + 1
+    )
+    first, rest = requests_of(message, NOW_MS)
+    assert dict(first.headers)[H_EXPIRE_AT] == b"%d" % (at_ms + 1)
+    assert said(rest) == (MOVED, at_ms + HOUR_MS, "ever")
+    parsed(rest)
