@@ -187,6 +187,8 @@ def test_a_node_whose_place_retention_has_passed_begins_anew_by_itself(
             passed.wait_exit()
         else:
             passed.pause()
+            sender.schedule()
+            sender.flush()  # the fetch that is with the broker is answered with this, and not with the rest
         for number in range(COUNT):
             sender.schedule(at_ms=now_ms() + HOUR_MS, id=f"id-{number}")
         forget(cluster, ends_of(sender.flush()))
@@ -199,7 +201,8 @@ def test_a_node_whose_place_retention_has_passed_begins_anew_by_itself(
         assert len(passed.events("place-lost")) == 1
         for number in range(COUNT):
             sender.run_now(f"id-{number}")
-        assert check_exactly_once(cluster, sender.flush()).count("delivered") == COUNT + 1
+        at_once = 1 if stopped else 2
+        assert check_exactly_once(cluster, sender.flush()).count("delivered") == COUNT + at_once
 
 
 def test_a_pause_that_is_longer_than_the_retention_loses_nothing(cluster: Cluster) -> None:

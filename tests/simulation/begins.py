@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from delayline.headers import H_ID
 from delayline.names import MAX_OFFSET, parse_source
 from delayline.outcome_kinds import OutcomeKind
 from delayline.settings_versions import SettingsSource
@@ -141,11 +142,19 @@ def _pending(store: MemoryStore, world: World, checkpoint: Checkpoint) -> Entrie
         answer, at = decode_pending_answer(raw), keys.record_id(raw_key)
         removed, id_ = answer.removed, answer.id
         if removed is not None and _is_forgotten(answer.id, removed, at[0], world, checkpoint):
-            removed = id_ = None  # who knows only the source knows the id of what it finds alone
+            removed = None
+            if not _names_id(at, world):
+                id_ = None  # who knows only the source knows the id of what it finds alone
         if removed is None and answer.op == "schedule" and not answer.effective:
             continue  # nobody is told
         found[at] = answer.op, id_, removed, answer.effective
     return found
+
+
+def _names_id(at: RecordId, world: World) -> bool:
+    """Whether the request itself does, and not only what it has found."""
+    record = world.topics[world.names.buffer][at[0]].entries[at[1]].record
+    return record is not None and H_ID in dict(record.headers)
 
 
 def _is_forgotten(
