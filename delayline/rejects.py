@@ -38,6 +38,11 @@ class RejectCode(StrEnum):
         "a header key is not UTF-8 or has a NUL byte, so the headers cannot be read",
         "send header keys in UTF-8 without NUL, best ASCII",
     )
+    REQUEST_TOO_LARGE = (
+        "request-too-large",
+        "the request, unpacked, is larger than the cluster's max_request_bytes",
+        "send less, or have that raised",
+    )
     UNKNOWN_HEADER = (
         "unknown-header",
         "a header that starts with delay- is none that the service knows",

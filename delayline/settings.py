@@ -26,6 +26,18 @@ service has written back is nothing, where it was a reject.
 
 KAFKA_MAX_MESSAGE_BYTES = 1_048_588  # the default of `max.message.bytes`
 
+BUFFER_MAX_MESSAGE_BYTES: Final = 1_000_000
+"""The largest batch that the buffer takes in the first meaning, as it is made. Targets made with Kafka's
+default take every request, with what is beside it.
+"""
+OVERHEAD_BYTES: Final = 4096
+"""The headers of a delivered record that its request did not have: source, scheduled-for, attempt,
+occurrence, 410 bytes with the longest names and numbers; of a dead letter source, error and its detail. And
+what the service writes beside a request when it writes it again (`delayline.sizes`).
+"""
+MOST_REQUEST_BYTES: Final = (16 << 20) - (64 << 10)
+"""No larger record is read."""
+
 # RocketMQ's default table (messageDelayLevel), so that its users keep their numbers.
 ROCKETMQ_LEVELS_MS = (
     *(seconds * SECOND_MS for seconds in (1, 5, 10, 30)),
@@ -50,7 +62,8 @@ class ClusterSettings:
     delivered to (empty: every topic); `dedup_window_ms`, how long after its due time an id is still known to
     `delay-if-exists: keep`; `retention_ms`, for how long the buffer keeps a record: what waits for longer is
     carried (docs/design.md, rule 12). None: for the longest delay, and nothing is carried. `meaning`: how the
-    wire format is read.
+    wire format is read. `max_request_bytes`: of a schedule (`delayline.sizes`); in the first meaning there is
+    no limit.
     """
 
     cluster: str = "delay"
@@ -62,6 +75,7 @@ class ClusterSettings:
     dedup_window_ms: int = HOUR_MS
     retention_ms: int | None = None
     meaning: int = MEANING
+    max_request_bytes: int = 1_000_000
     longest_delay_ms: int = field(default=0, init=False, compare=False, repr=False)
     """Of this version and those before it; it is not written."""
 
@@ -94,6 +108,10 @@ class ClusterSettings:
         _require(
             self.retention_ms is None or self.meaning > FIRST_MEANING,
             f"meaning is {FIRST_MEANING}, and retention_ms is given: what is carried has no meaning there",
+        )
+        _require(
+            0 < self.max_request_bytes <= MOST_REQUEST_BYTES,
+            f"max_request_bytes is {self.max_request_bytes}: it must be 1 to {MOST_REQUEST_BYTES}",
         )
         _require(len(self.levels_ms) > 0, "levels_ms is empty: give at least one level")
         _require(
@@ -163,7 +181,7 @@ class ClusterSettings:
 
 _KINDS: dict[str, str] = {field.name: str(field.type) for field in fields(ClusterSettings)}
 _NOT_WRITTEN: Final = frozenset(("longest_delay_ms",))
-_NOT_IN_FIRST: Final = frozenset(("retention_ms", "meaning"))
+_NOT_IN_FIRST: Final = frozenset(("retention_ms", "meaning", "max_request_bytes"))
 SETTINGS: Final = tuple(name for name in _KINDS if name not in _NOT_WRITTEN)
 """The names of what is set."""
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from delayline.names import ClusterNames
-from delayline.settings import ClusterSettings
+from delayline.settings import FIRST_MEANING, ClusterSettings
 from delayline.settings_versions import SettingsVersions
 from delayline.times import render_duration
 from election.znodes import Znodes
@@ -253,6 +253,8 @@ def restore_command(versions: SettingsVersions) -> str:
     kept = "max-delay" if settings.retention_ms is None else render_duration(settings.retention_ms)
     words += ["--retention", kept, "--max-delay", render_duration(settings.max_delay_ms)]
     words += ["--dedup-window", render_duration(settings.dedup_window_ms)]
+    if settings.meaning > FIRST_MEANING:
+        words += ["--max-request-bytes", str(settings.max_request_bytes)]
     words += ["--meaning", str(settings.meaning)]
     for level_ms in settings.levels_ms:
         words += ["--level", render_duration(level_ms)]

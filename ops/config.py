@@ -29,6 +29,7 @@ FILE_VARIABLE = "DELAYLINE_CONFIG"
 CLUSTER_KEYS = (
     *("partitions", "lanes", "levels", "levels_ms", "max_delay", "max_delay_ms", "targets"),
     *("dedup_window", "dedup_window_ms", "retention", "retention_ms"),
+    *("max_request_bytes", "meaning"),
 )
 # Other variables with the prefix: the file's name, the jar cache, the test suite's, and what Kubernetes
 # gives every pod for a Service called delayline or delayline-...: DELAYLINE_SERVICE_HOST and the like.

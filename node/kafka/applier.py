@@ -10,10 +10,11 @@ import structlog
 
 from delayline.names import ClusterNames
 from delayline.parser import WRITTEN_BACK_SLACK_MS
-from delayline.settings import FIRST_MEANING
+from delayline.settings import FIRST_MEANING, ClusterSettings
 from delayline.settings_versions import SettingsVersions
 from delayline.signing import BadSignatureError, Keyring, Serial
-from delayline.wire import Reject, SettingsMark, parse, parse_plain, spent_serial, weighed_mark
+from delayline.sizes import may_be_too_large, weighed
+from delayline.wire import Reject, Request, SettingsMark, parse, parse_plain, spent_serial, weighed_mark
 from election.operators import Gap
 from election.znodes import Znodes
 from node.core.ports import KeyringSource, Unanswered
@@ -361,8 +362,10 @@ def arrivals_of(
             continue
         plain = parse_plain(headers, partition, timestamp_ms, settings, names)
         if plain is not None:
-            arrivals.append(plain_arrival((partition, offset, timestamp_ms), key, value, headers, *plain))
-            continue
+            plainly = plain_arrival((partition, offset, timestamp_ms), key, value, headers, *plain)
+            if not may_be_too_large(len(plainly.raw), len(headers), settings):
+                arrivals.append(plainly)
+                continue
         request = parse(record, settings, names, keyring)
         if isinstance(request, Reject) and request.unknown_key is not None:
             tell_unknown(request.unknown_key)
@@ -370,11 +373,16 @@ def arrivals_of(
             if request.number > versions.latest.number:
                 tell_mark(request)
             request = weighed_mark(request, record, versions)
-        try:
-            arrivals.append(arrival(record, request))
-        except NewerCarry as error:
-            raise NewerCarry(f"{names.buffer}/{partition}/{offset}: {error}") from error
+        arrivals.append(_arrival(record, request, settings, names))
     return arrivals
+
+
+def _arrival(record: LogRecord, request: Request, settings: ClusterSettings, names: ClusterNames) -> Arrival:
+    weighed_request = weighed(request, record.key, len(record.value or b""), record.headers, settings)
+    try:
+        return arrival(record, weighed_request)
+    except NewerCarry as error:
+        raise NewerCarry(f"{names.buffer}/{record.partition}/{record.offset}: {error}") from error
 
 
 def _spent(record: LogRecord, keyring: Keyring, tell_unknown: Callable[[str], None]) -> list[Arrival]:

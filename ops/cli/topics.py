@@ -79,6 +79,11 @@ changeable_options = together(
         help="How long after its due time an id is still known to delay-if-exists: keep (default: 1h).",
     ),
     click.option(
+        "--max-request-bytes",
+        type=int,
+        help="Largest request accepted, unpacked (default: 1000000). The buffer takes 4096 more.",
+    ),
+    click.option(
         "--meaning",
         type=int,
         help="How requests are read (default: 2). 1: as version 0.1.0 does, which can then be run, too.",
@@ -93,7 +98,7 @@ _settings_options = together(
 )
 _SETTINGS = (
     *("partitions", "lanes", "retention_ms", "max_delay_ms"),
-    *("levels_ms", "targets", "dedup_window_ms", "meaning"),
+    *("levels_ms", "targets", "dedup_window_ms", "max_request_bytes", "meaning"),
 )
 
 
@@ -110,7 +115,6 @@ def chosen_settings(options: dict[str, Any]) -> dict[str, Any]:
 )
 @_settings_options
 @click.option("--replication", type=click.IntRange(1), help="Of new topics (default: 3, or one a broker).")
-@click.option("--max-message-bytes", type=click.IntRange(1), help="Of a new buffer topic (default: 1000000).")
 @click.option(
     "--new-keys",
     is_flag=True,
@@ -123,9 +127,7 @@ def chosen_settings(options: dict[str, Any]) -> dict[str, Any]:
 )
 @output_option
 @connection_options
-def create(
-    output: Format, replication: int | None, max_message_bytes: int | None, *, restore: bool, **options: Any
-) -> int | None:
+def create(output: Format, replication: int | None, *, restore: bool, **options: Any) -> int | None:
     """Make the cluster: its settings and its topics.
 
     Running this again makes what is missing, such as a lost checkpoint topic, and changes nothing else:
@@ -141,7 +143,6 @@ def create(
         config,
         chosen,
         replication=replication,
-        max_message_bytes=max_message_bytes,
         new_keys=new_keys,
         restore=someone("topics create --restore") if restore else None,
     )
@@ -190,6 +191,8 @@ def _as_data(created: Created) -> dict[str, Any]:
 
 def settings_as_data(settings: ClusterSettings) -> dict[str, Any]:
     """For programs."""
+    from delayline.settings import FIRST_MEANING
+
     return {
         "cluster": settings.cluster,
         "partitions": settings.partitions,
@@ -199,6 +202,7 @@ def settings_as_data(settings: ClusterSettings) -> dict[str, Any]:
         "levels_ms": list(settings.levels_ms),
         "targets": list(settings.targets),
         "dedup_window_ms": settings.dedup_window_ms,
+        "max_request_bytes": None if settings.meaning == FIRST_MEANING else settings.max_request_bytes,
         "meaning": settings.meaning,
     }
 
@@ -216,6 +220,7 @@ def for_people(data: dict[str, Any]) -> dict[str, Any]:
         "levels": " ".join(map(render_duration, data["levels_ms"])),
         "targets": " ".join(data["targets"]) or "every topic",
         "dedup window": render_duration(data["dedup_window_ms"]),
+        "max request bytes": data["max_request_bytes"] or "what the buffer takes",
         "meaning": data["meaning"],
     }
 

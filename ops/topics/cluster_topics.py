@@ -30,7 +30,7 @@ from ops.topics import rules
 from ops.topics.new_settings import new_settings
 from ops.topics.restore import lost_settings, refuse_beside_records, require_all
 from ops.topics.restore import restore as restored
-from ops.topics.rules import BUFFER_MAX_MESSAGE_BYTES, TopicFinding, wanted_topics
+from ops.topics.rules import TopicFinding, wanted_topics
 
 MOST_REPLICAS = 3
 
@@ -57,7 +57,6 @@ def create(
     chosen: Mapping[str, Any] | None = None,
     *,
     replication: int | None = None,
-    max_message_bytes: int | None = None,
     new_keys: bool = False,
     restore: Author | None = None,
     any_retention: bool = False,
@@ -69,7 +68,6 @@ def create(
         chosen: fields of `ClusterSettings` by name. The rest: as the cluster has them, or the defaults
             (ops/topics/new_settings.py).
         replication: of new topics; default one replica a broker, 3 at most.
-        max_message_bytes: the largest batch that a new buffer topic takes.
         new_keys: make keys even where the nodes that have the old ones are thought to be lost.
         restore: who restores the settings that the cluster was made with, and why. They are those of their
             topic, or, if it has none, what the nodes that are there say, or all of them are chosen. They
@@ -96,7 +94,7 @@ def create(
         else:
             (lost, are_sure), stands = _lost(config, znodes, chosen or {}), True
             settings = lost.settings
-        wanted = wanted_topics(settings, max_message_bytes or _buffer_limit(there.get(names.buffer)))
+        wanted = wanted_topics(settings, _buffer_bytes(there.get(names.buffer)))
         _refuse_other_partitions(wanted, there, stands=stands)
         keyless = znodes.keys() is None
         used = keyless and _was_used(admin, names, there)
@@ -239,8 +237,8 @@ def _settings(make: Any, *args: Any, **fields: Any) -> ClusterSettings:
     return settings
 
 
-def _buffer_limit(buffer: Topic | None) -> int:
-    return int(buffer.settings["max.message.bytes"]) if buffer else BUFFER_MAX_MESSAGE_BYTES
+def _buffer_bytes(buffer: Topic | None) -> int:
+    return int(buffer.settings["max.message.bytes"]) if buffer else 0
 
 
 def _refuse_other_partitions(

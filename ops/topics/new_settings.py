@@ -18,6 +18,8 @@ def new_settings(cluster: str, *, any_retention: bool = False, **chosen: Any) ->
 
     Raises ValueError.
     """
+    if chosen.get("meaning") == FIRST_MEANING and "max_request_bytes" in chosen:
+        raise ValueError("max_request_bytes is given, and a cluster of meaning 1 has none: take it out")
     if chosen.get("meaning") != FIRST_MEANING:
         chosen = {"retention_ms": RETENTION_MS} | chosen
     if chosen.get("retention_ms") is not None:

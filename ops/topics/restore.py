@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from delayline.names import ClusterNames
+from delayline.settings import FIRST_MEANING
 from delayline.settings_versions import SettingsVersions
 from election.operators import Author, HistoryEntry
 from election.registry import Registry
@@ -23,6 +24,7 @@ _NEEDED: Final = {
     "max_delay_ms": "--max-delay",
     "levels_ms": "--level",
     "dedup_window_ms": "--dedup-window",
+    "max_request_bytes": "--max-request-bytes",
     "meaning": "--meaning",
 }
 
@@ -106,7 +108,8 @@ def restore(znodes: Registry, settings: SettingsVersions, author: Author, *, are
 
 def require_all(chosen: Mapping[str, Any]) -> None:
     """A setting left to its default might not be what it was. ConfigError."""
-    missing = [option for name, option in _NEEDED.items() if name not in chosen]
+    none = {"max_request_bytes"} if chosen.get("meaning") == FIRST_MEANING else set[str]()
+    missing = [option for name, option in _NEEDED.items() if name not in {*chosen, *none}]
     if missing:
         raise ConfigError(f"--restore needs every setting as it was: {', '.join(missing)} missing")
 

@@ -11,7 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from delayline.names import ClusterNames
-from delayline.settings import FIRST_MEANING, KAFKA_MAX_MESSAGE_BYTES, ClusterSettings
+from delayline.settings import (
+    BUFFER_MAX_MESSAGE_BYTES,
+    FIRST_MEANING,
+    KAFKA_MAX_MESSAGE_BYTES,
+    OVERHEAD_BYTES,
+    ClusterSettings,
+)
 from delayline.times import DAY_MS, render_duration
 from ops.clients.topic import Setting, Topic, WantedTopic, min_insync_replicas
 
@@ -22,11 +28,6 @@ OUTCOMES_RETENTION_MS = 7 * DAY_MS
 DEAD_LETTER_RETENTION_MS = 30 * DAY_MS
 CHECKPOINT_COMPACTION_LAG_MS = DAY_MS
 
-# The headers of a delivered record that its request did not have: source, scheduled-for, attempt, occurrence,
-# 410 bytes with the longest names and numbers; of a dead letter source, error and its detail.
-OVERHEAD_BYTES = 4096
-# Less than that by more than the overhead: targets made with the defaults take every request.
-BUFFER_MAX_MESSAGE_BYTES = 1_000_000
 
 _NAMED = 3
 
@@ -40,17 +41,18 @@ class TopicFinding:
     mend: str
 
 
-def wanted_topics(
-    settings: ClusterSettings, max_message_bytes: int = BUFFER_MAX_MESSAGE_BYTES
-) -> tuple[WantedTopic, ...]:
+def wanted_topics(settings: ClusterSettings, buffer_bytes: int = 0) -> tuple[WantedTopic, ...]:
     """The topics of a cluster: buffer, checkpoint, outcomes, dead-letter, settings. In the first meaning
     there is no topic of settings, since they never change.
+
+    `buffer_bytes`: the largest batch that the buffer takes, if it is there.
     """
+    least_bytes = least_buffer_bytes(settings)
     names = ClusterNames(settings.cluster)
     buffer, lanes = settings.partitions, settings.lanes
     changing = (settings_topic(names),) if settings.meaning > FIRST_MEANING else ()
     return (
-        WantedTopic(names.buffer, buffer, "exactly", _buffer(settings, max_message_bytes)),
+        WantedTopic(names.buffer, buffer, "exactly", _buffer(settings, least_bytes)),
         WantedTopic(names.checkpoint, lanes, "at least", _CHECKPOINT),
         WantedTopic(
             names.outcomes,
@@ -59,7 +61,7 @@ def wanted_topics(
             _outcomes(settings),
             outlives=None if settings.retention_ms is None else names.buffer,
         ),
-        WantedTopic(names.dead_letter, buffer, "any", _dead_letter(max_message_bytes)),
+        WantedTopic(names.dead_letter, buffer, "any", _dead_letter(max(buffer_bytes, least_bytes))),
         *changing,
     )
 
@@ -86,13 +88,22 @@ def _log_append_time(why: str) -> Setting:
 _DELETE = Setting("cleanup.policy", "delete", "exactly", "compaction would remove records of the same key")
 
 
-def _buffer(settings: ClusterSettings, max_message_bytes: int) -> tuple[Setting, ...]:
+def least_buffer_bytes(settings: ClusterSettings) -> int:
+    """The largest batch that the buffer has to take. In the first meaning it is that of a new one."""
+    if settings.meaning == FIRST_MEANING:
+        return BUFFER_MAX_MESSAGE_BYTES
+    return settings.max_request_bytes + OVERHEAD_BYTES
+
+
+def _buffer(settings: ClusterSettings, least_bytes: int) -> tuple[Setting, ...]:
+    size = "max.message.bytes", str(least_bytes)
+    why = f"a request of {settings.max_request_bytes} bytes could not be written again"
     return (
         _log_append_time("due times count from the broker's timestamp"),
         _DELETE,
         _buffer_retention(settings),
         Setting("retention.bytes", "-1", "exactly", "a size limit deletes messages that are not due yet"),
-        Setting("max.message.bytes", str(max_message_bytes), "free"),
+        Setting(*size, "free") if settings.meaning == FIRST_MEANING else Setting(*size, "at least", why),
         _NO_UNCLEAN,
     )
 

@@ -22,6 +22,7 @@ from delayline.rejects import RejectCode
 from delayline.settings import FIRST_MEANING
 from delayline.settings_versions import SettingsVersions
 from delayline.signing import Keyring
+from delayline.sizes import weighed
 from node.kafka.fetch.records import MOST_HEADERS
 from pipeline.audit.batches import RejectedBatches
 from pipeline.audit.content import content_digest, content_of, digest, headers_digest_of
@@ -124,7 +125,16 @@ def requests(
     header_values = F.transform("headers", lambda header: header["value"])
     parse = F.udf(_parser(versions, keyring, partitions, rejected), MEANING)
     signed = F.when(F.arrays_overlap(header_keys, F.array(*map(F.lit, _SIGNED))), F.col("value"))
-    meaning = parse("partition", "offset", "timestamp_ms", "key", signed, header_keys, header_values)
+    meaning = parse(
+        "partition",
+        "offset",
+        "timestamp_ms",
+        "key",
+        signed,
+        F.coalesce(F.octet_length("value"), F.lit(0)),
+        header_keys,
+        header_values,
+    )
     parsed = buffer.select(
         "partition",
         "offset",
@@ -168,6 +178,7 @@ def _parser(
         timestamp_ms: int,
         key: bytearray | None,
         value: bytearray | None,
+        value_bytes: int,
         header_keys: Sequence[str],
         header_values: Sequence[bytearray | None],
     ) -> tuple[Any, ...]:
@@ -186,6 +197,7 @@ def _parser(
             request = wire.parse(record, settings, names, keyring)
             if isinstance(request, wire.SettingsMark):
                 request = wire.weighed_mark(request, record, versions)
+            request = weighed(request, raw_key, value_bytes, headers, settings)
             meaning = _meaning(record, request, partitions)
             if meaning.code == RejectCode.DELAY_TOO_LONG:
                 without_limit = replace(settings, max_delay_ms=_NO_LIMIT_MS)

@@ -10,6 +10,7 @@ from typing import Final
 
 from delayline import headers as names_of
 from delayline.headers import PREFIX
+from delayline.sizes import weighed
 from delayline.wire import Reject, parse
 from node.kafka.fetch.batches import batches_of, open_batch
 from node.kafka.fetch.compression import Scratch
@@ -66,7 +67,11 @@ def parsed(
     )
     (stored,) = batches_of(batch.encode())
     (record,) = open_batch(row.partition, stored, Scratch()).records
-    return record.flaw or parse(record, place.settings, place.names, KEYRING)
+    request = record.flaw or parse(record, place.settings, place.names, KEYRING)
+    if not row.unpacks:
+        return request  # it has no value here: nobody parses it
+    value_bytes = row.zeros or len(record.value or b"")
+    return weighed(request, record.key, value_bytes, record.headers, place.settings)
 
 
 def rendered() -> str:
@@ -142,9 +147,7 @@ def _inert(text: str) -> str:
 
 def _fate(row: Row) -> str:
     fate = row.fate
-    if isinstance(fate, Rejected):
-        return f"`{fate.code}`"
-    if isinstance(fate, Undelivered):
+    if isinstance(fate, Rejected | Undelivered):
         return f"`{fate.code}`" + ("" if fate.whole else ", without the value")
     if isinstance(fate, Answered):
         return f"outcome `{fate.outcome}`"

@@ -57,9 +57,10 @@ class Names(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """A dead letter at once: the parser finds it."""
+    """A dead letter at once: the parser finds it. `whole`: the letter has the value, too."""
 
     code: str
+    whole: bool = True
 
 
 class Undelivered(NamedTuple):

@@ -525,7 +525,7 @@ def _by_source() -> list[Row]:
     ]
 
 
-BUFFER_BYTES: Final = 1_000_000
+BUFFER_BYTES: Final = 1_004_096
 SMALL_BYTES: Final = 2_000
 WIDE_BYTES: Final = 500_000_000
 
@@ -535,7 +535,7 @@ def _records() -> list[Row]:
     small: tuple[RawHeader, ...] = ((H_TARGET_TOPIC, b"{targets}.small"),)
     wide: tuple[RawHeader, ...] = ((H_TARGET_TOPIC, b"{targets}.wide"),)
     too_large = Undelivered("too-large", f"{{targets}}.small takes {SMALL_BYTES}")
-    unfit = Undelivered("too-large", "{targets}.orders takes 1048588", whole=False)
+    large = Rejected("request-too-large", whole=False)
     unread = Undelivered("undecodable", "it does not unpack by zstd to 16777216 bytes or less", whole=False)
     fine = Delivered()
     every_byte = bytes(range(256))
@@ -551,13 +551,19 @@ def _records() -> list[Row]:
         Row(group=group, label="a producer's timestamp of year 5138", timestamp_ms=10**14, fate=fine),
         Row(
             group=group,
-            label="the largest that the buffer takes, 1,000,000 bytes",
-            batch_bytes=BUFFER_BYTES,
+            label="999,900 bytes",
+            batch_bytes=999_900,
             fate=fine,
         ),
         Row(
             group=group,
-            label="the largest, and wrong",
+            label="a value of 1,000,000 bytes, and what is beside it",
+            value=b"v" * 1_000_000,
+            fate=Rejected("request-too-large"),
+        ),
+        Row(
+            group=group,
+            label="the largest that the buffer takes, 1,004,096 bytes, and wrong",
             odd=((H_AFTER, b"1"),),
             batch_bytes=BUFFER_BYTES,
             fate=Rejected("bad-after"),
@@ -576,15 +582,15 @@ def _records() -> list[Row]:
             batch_bytes=1_990,
             fate=too_large,
         ),
-        Row(group=group, label="5 MB, compressed with gzip", zeros=5_000_000, codec="gzip", fate=unfit),
-        Row(group=group, label="5 MB, compressed with snappy", zeros=5_000_000, codec="snappy", fate=unfit),
+        Row(group=group, label="5 MB, compressed with gzip", zeros=5_000_000, codec="gzip", fate=large),
+        Row(group=group, label="5 MB, compressed with snappy", zeros=5_000_000, codec="snappy", fate=large),
         Row(
             group=group,
             label="5 MB, compressed with lz4, for a wide topic",
             base=wide,
             zeros=5_000_000,
             codec="lz4",
-            fate=fine,
+            fate=large,
         ),
         Row(
             group=group,

@@ -340,12 +340,11 @@ def check_delivered(row: Row, fate: Delivered, came: Came, place: Names) -> None
 def check_dead_letter(row: Row, fate: Rejected | Undelivered, came: Came, place: Names) -> None:
     assert came.deliveries == []
     (letter,) = came.letters
-    whole = isinstance(fate, Rejected) or fate.whole
     *own, (_, _), (error, code), (error_detail, detail) = letter.headers
     assert (error, code, error_detail) == (H_ERROR, fate.code.encode(), H_ERROR_DETAIL)
     assert own == (row.headers_in(place) if row.readable else [])
     assert letter.key == (row.key if row.unpacks else None)
-    assert letter.value == (came.sent.value if whole else None)
+    assert letter.value == (came.sent.value if fate.whole else None)
     assert detail is not None
     check_detail(row, came.sent, detail.decode(), place)
     outcome = "expired" if fate.code == "expired" else "dead-lettered"

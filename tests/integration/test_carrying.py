@@ -13,7 +13,8 @@ import pytest
 from delayline import DelayProducer
 from delayline.names import parse_source
 from delayline.receipt import Receipt
-from delayline.wire import carry_headers, signed_headers
+from delayline.sizes import request_bytes
+from delayline.wire import H_DELIVER_AT, H_TARGET_TOPIC, Header, carry_headers, signed_headers
 from election.operators import PauseState
 from node.node import Node
 from node.status import NodeState
@@ -203,6 +204,30 @@ def test_a_node_whose_place_retention_has_passed_begins_anew_by_itself(
             sender.run_now(f"id-{number}")
         at_once = 1 if stopped else 2
         assert check_exactly_once(cluster, sender.flush()).count("delivered") == COUNT + at_once
+
+
+def test_the_largest_request_is_carried_and_a_larger_one_is_not_accepted(cluster: Cluster) -> None:
+    most_bytes = cluster.settings.max_request_bytes
+    due_ms = now_ms() + 15_000
+    headers: list[Header] = [
+        (H_TARGET_TOPIC, cluster.target().encode()),
+        (H_DELIVER_AT, b"%d" % due_ms),
+        ("own", b""),
+    ]
+    room_bytes = most_bytes - request_bytes(len(b"k"), 0, headers)
+    running = start(cluster, "a")
+    largest = send(cluster, 0, b"k", bytes(room_bytes), headers, "lz4")
+    larger = send(cluster, 0, b"k", bytes(room_bytes + 1), headers, "lz4")
+    cluster.tail.wait(lambda: len(cluster.dead_letters) == 1, "it is a dead letter")
+    (letter,) = cluster.dead_letters
+    assert letter.text("delay-source") == larger
+    assert letter.text("delay-error") == "request-too-large"
+    assert letter.value == bytes(room_bytes + 1)
+    forget(cluster, {0: parse_source(larger)[2] + 1})
+    start(cluster, "b")
+    take_over(cluster, running, "b")
+    (delivered,) = cluster.wait_delivered(1)
+    assert (delivered.text("delay-source"), delivered.value) == (largest, bytes(room_bytes))
 
 
 def test_a_pause_that_is_longer_than_the_retention_loses_nothing(cluster: Cluster) -> None:

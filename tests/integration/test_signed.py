@@ -48,10 +48,24 @@ def producer(cluster: Cluster) -> Iterator[DelayProducer]:
         yield made
 
 
-def send(cluster: Cluster, partition: int, key: bytes | None, value: bytes | None, headers: Any) -> str:
+def send(
+    cluster: Cluster,
+    partition: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Any,
+    compression: str = "none",
+) -> str:
     """Writes a record into the buffer; its source."""
     placed: list[str] = []
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "linger.ms": 0,
+            "compression.type": compression,
+            "message.max.bytes": 10_000_000,
+        }
+    )
     producer.produce(
         cluster.names.buffer,
         value,

@@ -264,7 +264,7 @@ def test_check_names_the_topic_that_is_missing(
 def test_check_tells_of_a_target_that_takes_less_than_the_buffer(
     config: ConnectionConfig, admin: AdminClient
 ) -> None:
-    cluster_topics.create(config, max_message_bytes=500_000)
+    cluster_topics.create(config, {"max_request_bytes": 495_904})
     make(admin, f"{config.cluster}.small", max_message_bytes="500000")
     make(admin, f"{config.cluster}.large")
 

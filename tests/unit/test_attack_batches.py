@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ops.topics.rules import BUFFER_MAX_MESSAGE_BYTES
+from delayline.settings import BUFFER_MAX_MESSAGE_BYTES
 from tests.attack.batches import KINDS, Attacks
 from tests.attack.expected import Rule
 

@@ -50,7 +50,7 @@ def test_one_that_carries_has_a_format_that_version_0_1_0_takes_for_a_newer_one(
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"format_version": 1}, "unknown key meaning, retention_ms"),
+        ({"format_version": 1}, "unknown key max_request_bytes, meaning, retention_ms"),
         ({"retention_ms": 0}, "retention_ms is 0: it must be 1 to"),
         ({"retention_ms": 1_000 * 366 * 86_400_000 + 1}, "retention_ms is 31622400000001"),
         ({"retention_ms": 1.5}, "retention_ms has 1.5"),
@@ -120,7 +120,7 @@ def test_lanes_split_the_partitions() -> None:
         ({"targets": [""]}, "empty pattern"),
         ({"targets": [1]}, "targets has 1"),
         ({"format_version": 3}, "upgrade"),
-        ({"format_version": 1}, "unknown key meaning, retention_ms"),
+        ({"format_version": 1}, "unknown key max_request_bytes, meaning, retention_ms"),
         ({"meaning": 3}, "meaning is 3, this version knows up to 2: upgrade it"),
         ({"meaning": 0}, "meaning is 0: it must be 1 to 2"),
         ({"format_version": 0}, "format_version is 0: it must be 1 or more"),

@@ -9,12 +9,11 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from delayline.names import MAX_OFFSET, MAX_PARTITION, ClusterNames, source
-from delayline.settings import ClusterSettings
+from delayline.settings import OVERHEAD_BYTES, ClusterSettings
 from delayline.times import MAX_MS
 from delayline.wire import delivery_headers
 from ops.clients.topic import Topic, min_insync_replicas
 from ops.topics.rules import (
-    OVERHEAD_BYTES,
     RETENTION_MARGIN_MS,
     TopicFinding,
     check,
@@ -28,6 +27,7 @@ NAMES = ClusterNames()
 DAY_MS = 24 * 60 * 60 * 1000
 RETENTION_MS = SETTINGS.max_delay_ms + SETTINGS.dedup_window_ms + RETENTION_MARGIN_MS
 BROKERS = 3
+BUFFER_BYTES = SETTINGS.max_request_bytes + OVERHEAD_BYTES
 
 
 def as_wanted() -> dict[str, Topic]:
@@ -81,7 +81,8 @@ WRONG_SETTINGS = [
     (NAMES.outcomes, "retention.ms", str(DAY_MS), str(7 * DAY_MS)),
     (NAMES.outcomes, "retention.bytes", "1000", "-1"),
     (NAMES.dead_letter, "cleanup.policy", "compact", "delete"),
-    (NAMES.dead_letter, "max.message.bytes", "1000000", str(1_000_000 + OVERHEAD_BYTES)),
+    (NAMES.dead_letter, "max.message.bytes", "1000000", str(BUFFER_BYTES + OVERHEAD_BYTES)),
+    (NAMES.buffer, "max.message.bytes", str(BUFFER_BYTES - 1), str(BUFFER_BYTES)),
     (NAMES.dead_letter, "unclean.leader.election.enable", "true", "false"),
     (NAMES.settings, "cleanup.policy", "compact", "delete"),
     (NAMES.settings, "retention.ms", str(7 * DAY_MS), "-1"),
@@ -111,7 +112,7 @@ def test_the_command_mends_it(topic: str, key: str, value: str, mended: str) -> 
 HARMLESS = [
     (NAMES.buffer, "retention.ms", "-1"),
     (NAMES.buffer, "retention.ms", str(2 * RETENTION_MS)),
-    (NAMES.buffer, "max.message.bytes", "500000"),
+    (NAMES.buffer, "max.message.bytes", "1044492"),
     (NAMES.checkpoint, "compression.type", "producer"),
     (NAMES.checkpoint, "min.compaction.lag.ms", str(2 * DAY_MS)),
     (NAMES.outcomes, "retention.ms", "-1"),
@@ -212,12 +213,12 @@ def test_a_target_made_with_kafkas_defaults_takes_every_message() -> None:
 
 
 def test_a_target_that_is_a_byte_too_small_is_found() -> None:
-    least = 1_000_000 + OVERHEAD_BYTES
+    least = BUFFER_BYTES + OVERHEAD_BYTES
 
     (found,) = target(least - 1)
 
     assert found.problem == (
-        f"max.message.bytes is {least - 1}, must be at least {least}: the buffer's 1000000"
+        f"max.message.bytes is {least - 1}, must be at least {least}: the buffer's {BUFFER_BYTES}"
         f" and {OVERHEAD_BYTES} for headers"
     )
 
