@@ -42,6 +42,7 @@ H_SIGNATURE: Final = "delay-signature"  # on a checkpoint, too
 
 # On the mark from which on other settings count.
 H_SETTINGS: Final = "delay-settings"
+H_SETTINGS_AT: Final = "delay-settings-at"
 
 # On a dead letter, with delay-source.
 H_ERROR: Final = "delay-error"

@@ -32,6 +32,7 @@ from delayline.headers import (
     H_ROOT,
     H_SCHEDULED_FOR,
     H_SETTINGS,
+    H_SETTINGS_AT,
     H_SIGNATURE,
     H_SOURCE,
     H_TARGET_KEY,
@@ -70,6 +71,7 @@ from delayline.record import (
     Reschedule,
     Schedule,
     SettingsMark,
+    SettingsPlace,
 )
 from delayline.recurrence import (
     ALL,
@@ -195,13 +197,21 @@ def _settings_mark(record: ConsumerRecord, settings: ClusterSettings, keyring: K
     try:
         signature = _present(headers, H_SIGNATURE)
         keyring.check_request(signature, record.partition, record.key, record.value, signed)
-        return SettingsMark(parse_number(_present(headers, H_SETTINGS), MAX_PARTITION))
+        number = parse_number(_present(headers, H_SETTINGS), MAX_PARTITION)
+        return SettingsMark(number, _settings_place(_present(headers, H_SETTINGS_AT)))
     except ValueError as error:
         unknown_key = error.unknown_key if isinstance(error, BadSignatureError) else None
         if settings.meaning == FIRST_MEANING and unknown_key is None:
             _refuse(RejectCode.BAD_OP, _bad_op(OP_SETTINGS))
         detail = f"{error}; only `delayline settings change` changes settings"
         _refuse(RejectCode.BAD_PARENT, detail, None, unknown_key)
+
+
+def _settings_place(raw: bytes) -> SettingsPlace:
+    topic_id, epoch, offset = raw.split(b"/")
+    return SettingsPlace(
+        topic_id.decode(), parse_number(epoch, MAX_PARTITION), parse_number(offset, MAX_OFFSET)
+    )
 
 
 def weighed_mark(

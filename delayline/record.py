@@ -92,12 +92,29 @@ class Carry(NamedTuple):
     serial: Serial
 
 
+class SettingsPlace(NamedTuple):
+    """A place in the settings topic.
+
+    Where a topic was made anew, or is led by a broker that lacked its end, other records may stand at the
+    same offsets. So a place has the topic's id, as Kafka shows it, and the leader epoch of who was asked.
+    """
+
+    topic_id: str
+    epoch: int
+    offset: int
+
+    def is_behind(self, record: SettingsPlace) -> bool:
+        """Whether who has read to here has read that record, if it is there."""
+        return self.topic_id == record.topic_id and self.epoch >= record.epoch and self.offset > record.offset
+
+
 class SettingsMark(NamedTuple):
     """From here on the partition is read by other settings (docs/design.md, rule 13); or a copy of such a
     mark, or one of a change that was given up: then it says nothing.
     """
 
     number: int  # of the settings' version
+    at: SettingsPlace  # of the record that has that version, if there is one
 
 
 Request: TypeAlias = Schedule | Reschedule | Cancel | Carry | SettingsMark | Reject

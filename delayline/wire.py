@@ -34,6 +34,7 @@ from delayline.headers import (
     H_ROOT,
     H_SCHEDULED_FOR,
     H_SETTINGS,
+    H_SETTINGS_AT,
     H_SIGNATURE,
     H_SOURCE,
     H_TARGET_KEY,
@@ -61,6 +62,7 @@ from delayline.record import (
     Reschedule,
     Schedule,
     SettingsMark,
+    SettingsPlace,
 )
 from delayline.recurrence import Recurrence, recurrence_headers
 from delayline.rejects import REJECT_CODES, RejectCode
@@ -90,6 +92,7 @@ __all__ = [
     "H_ROOT",
     "H_SCHEDULED_FOR",
     "H_SETTINGS",
+    "H_SETTINGS_AT",
     "H_SIGNATURE",
     "H_SOURCE",
     "H_TARGET_KEY",
@@ -116,6 +119,7 @@ __all__ = [
     "Reschedule",
     "Schedule",
     "SettingsMark",
+    "SettingsPlace",
     "carry_headers",
     "dead_letter_headers",
     "deferred_headers",
@@ -234,11 +238,16 @@ def deferred_headers(reschedule: Reschedule) -> list[Header]:
     return headers
 
 
-def settings_mark_headers(number: int, partition: int, keyring: Keyring) -> list[Header]:
+def settings_mark_headers(mark: SettingsMark, partition: int, keyring: Keyring) -> list[Header]:
     """Of the mark from which on a version of the settings counts in a partition; it has no key and no
     value.
     """
-    headers: list[Header] = [(H_OP, OP_SETTINGS), (H_SETTINGS, b"%d" % number)]
+    at = b"%b/%d/%d" % (mark.at.topic_id.encode(), mark.at.epoch, mark.at.offset)
+    headers: list[Header] = [
+        (H_OP, OP_SETTINGS),
+        (H_SETTINGS, b"%d" % mark.number),
+        (H_SETTINGS_AT, at),
+    ]
     signature = keyring.sign_request(partition, None, None, headers)
     return [*headers, (H_SIGNATURE, signature)]
 

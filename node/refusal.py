@@ -313,7 +313,8 @@ def settings_behind(detail: str, topic: str) -> Refusal:
         RefusalCode.SETTINGS_BEHIND,
         detail,
         f"See that the brokers answer, and that the nodes' user may Read and Describe {topic}; if the topic "
-        "was deleted, run `delayline topics create`, which writes it anew. It ends by itself.",
+        "was deleted, run `delayline topics create`, which writes it anew. If it was, or has lost its end, "
+        "and this stays, change some setting (`delayline settings change`). It ends by itself.",
     )
 
 

@@ -290,19 +290,19 @@ class Applier(Worker):
         until it is known what begins there: what a record is must not depend on when a node learns its keys
         and settings. None if the node is stopped before.
 
-        A mark that no version begins with once the settings topic was read, after the mark, is none of a
+        A mark that no version begins with once the settings topic was read to behind its place is none of a
         change that was committed: it stays nothing.
         """
-        are_fresh = False
         while not self.stopping:
             ring, versions, unknown = self._keys.ring, self._settings.versions, list[str]()
             marks: list[SettingsMark] = []
             arrivals = arrivals_of(records, versions, self._names, ring, unknown.append, marks.append)
-            if not unknown and (are_fresh or not marks):
+            unread = [mark for mark in marks if not self._settings.has_read(mark.at)]
+            if not unknown and not unread:
                 self._behind = None
                 return arrivals
             if not unknown:
-                are_fresh = self._knows_settings()
+                self._read_settings(unread[0])
                 continue
             self._behind = keys_behind(
                 f"a request in {self._names.buffer}", unknown[0], Znodes(self._names.cluster).keys
@@ -312,20 +312,26 @@ class Applier(Worker):
                 pass
         return None
 
-    def _knows_settings(self) -> bool:
-        """Whether the settings topic was read, to its end; if not, a moment later."""
+    def _read_settings(self, mark: SettingsMark) -> None:
+        """Asks for what begins with a mark. If nobody tells: says so, and returns a moment later."""
+        topic = self._names.settings
         try:
-            if self._settings.refresh():
-                return True
-            topic = self._names.settings
-            why = settings_behind(f"topic {topic} is missing or empty, and the buffer has a mark", topic)
+            is_there = self._settings.refresh()
+            if self._settings.has_read(mark.at) or mark.number <= self._settings.versions.latest.number:
+                return
+            detail = (
+                f"the settings that begin at a mark in the buffer stand at offset {mark.at.offset} of {topic}"
+                f" (topic id {mark.at.topic_id}), and the broker that was asked does not have that"
+                if is_there
+                else f"topic {topic} is missing or empty, and the buffer has a mark"
+            )
         except Unanswered as error:
-            why = settings_behind(str(error), self._names.settings)
+            detail = str(error)
+        why = settings_behind(detail, topic)
         if self._behind != why:
             log_refusal(log, why)
         self._behind = why
         self.wait(SETTINGS_RETRY_S)
-        return False
 
 
 def _nobody(_: object) -> None:
@@ -344,7 +350,8 @@ def arrivals_of(
     not written does nothing.
 
     `tell_unknown` is told of a key of the cluster that is not in the keyring, with which something is signed,
-    `tell_mark` of a mark of a version that is not among these: it may begin there.
+    `tell_mark` of a mark of a version that is not among these: it may begin there, unless the settings topic
+    was read to behind the mark's place (`SettingsPlace.is_behind`).
     Raises `NewerCarry`: of none of the records it is known then what they do.
     """
     arrivals = []

@@ -1,8 +1,9 @@
 """What a node knows of the cluster's settings: by which version each record of the log is read.
 
 The settings topic says it (docs/design.md, rule 13). A change stands there, and its marks stand in the
-buffer, by one transaction. So whoever reads a mark finds what it begins once the settings topic is read to
-the end that it has then, what is open there included: nothing is waited for but the transaction's own end.
+buffer, by one transaction, and each mark says where its change stands. So whoever reads a mark knows what it
+begins once the settings topic is read to behind that place. To the end that a broker tells would not do: one
+that is cut off from the others tells an old one.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 from confluent_kafka import IsolationLevel
 
 from delayline.names import ClusterNames
+from delayline.record import SettingsPlace
 from delayline.settings_record import PARTITION, decode_settings
 from delayline.settings_versions import SettingsVersions
 from delayline.signing import BadSignatureError, Keyring
@@ -28,12 +30,24 @@ log = structlog.get_logger("delayline.settings")
 POLL_S: Final = 0.1
 
 
+class ReadSettings(NamedTuple):
+    """What the settings topic has below a place; `versions` is None if nothing there is the service's."""
+
+    versions: SettingsVersions | None
+    to: SettingsPlace
+
+
+NOTHING_READ: Final = ReadSettings(None, SettingsPlace("", -1, 0))
+
+
 class SettingsContradict(Exception):
     """The settings topic has others than those that the view was made with, and neither became the other."""
 
 
 class KnownSettings:
-    """Implements `SettingsSource`. May be used by any thread; versions become only more."""
+    """Implements `SettingsSource`. Versions may be read by any thread; they become only more. One at a time
+    has it read.
+    """
 
     def __init__(
         self,
@@ -49,11 +63,16 @@ class KnownSettings:
         self._versions = versions
         self._keys = keys
         self._keep = keep
+        self._read = NOTHING_READ
         self._learning = threading.Lock()
 
     @property
     def versions(self) -> SettingsVersions:
         return self._versions
+
+    def has_read(self, at: SettingsPlace) -> bool:
+        """Whether the versions have what stands at a place, if it was committed."""
+        return self._read.to.is_behind(at)
 
     def refresh(self) -> bool:
         """Learns what the topic says now; False if there is no such topic: the settings were never changed.
@@ -61,10 +80,11 @@ class KnownSettings:
         Raises `Unanswered`, also where a transaction is open there, `SettingsContradict`, and
         `NewerSettings`.
         """
-        found = read_settings(self._client_config, self._names, self._keys.ring)
-        if found is not None:
-            self.learn(found)
-        return found is not None
+        read = read_settings(self._client_config, self._names, self._keys.ring)
+        if read.versions is not None:
+            self.learn(read.versions)
+        self._read = read  # not before what stands there is known
+        return read.versions is not None
 
     def learn(self, found: SettingsVersions) -> None:
         """From whoever has read them. Raises `SettingsContradict`."""
@@ -79,31 +99,29 @@ class KnownSettings:
                 log.info("settings-loaded", version=later.latest.number)
 
 
-def read_settings(
-    client_config: dict[str, Any], names: ClusterNames, ring: Keyring
-) -> SettingsVersions | None:
-    """The last settings that the topic has; None if there is no such topic, or nothing of the service's
-    there.
+def read_settings(client_config: dict[str, Any], names: ClusterNames, ring: Keyring) -> ReadSettings:
+    """The last settings that the topic has; `NOTHING_READ` if there is no such topic.
 
-    Raises as `KnownSettings.refresh`.
+    It is read to the end that a broker tells, what is open there included. Raises as `KnownSettings.refresh`.
     """
     topic, admin = names.settings, admin_client(client_config)
     try:
         describe(admin, topic)
     except TopicMissing:
-        return None
-    found: SettingsVersions | None = None
+        return NOTHING_READ
+    versions: SettingsVersions | None = None
     end = end_of(admin, topic, PARTITION, IsolationLevel.READ_UNCOMMITTED)
     with closing(TopicReader(client_config, topic)) as reader:
+        topic_id, epoch = reader.generation(PARTITION)
         low, _ = reader.bounds(PARTITION)
         reader.start({PARTITION: low})
         try:
             for records in reader.read_to({PARTITION: end}, poll_s=POLL_S, patience_s=TIMEOUT_S):
                 reader.expect_allowed()
                 for record in records:
-                    found = decode_settings(record, topic, ring) or found
+                    versions = decode_settings(record, topic, ring) or versions
         except OffsetsGone as error:
             raise Unanswered(str(error)) from error
         except BadSignatureError as error:
             raise Unanswered(f"{topic}: {error}") from error
-    return found
+        return ReadSettings(versions, SettingsPlace(topic_id, epoch, end))

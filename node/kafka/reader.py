@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -20,7 +21,7 @@ from confluent_kafka import KafkaError
 
 from node.core.ports import Unanswered
 from node.kafka.fetch.batches import CommittedFilter, DamagedLog, batches_of
-from node.kafka.fetch.brokers import EARLIEST, LATEST, NO_ERROR, Brokers, Led, Unreachable
+from node.kafka.fetch.brokers import EARLIEST, LATEST, NO_ERROR, Brokers, Led, PartitionLeader, Unreachable
 from node.kafka.fetch.protocol import NO_EPOCH, Fetched, FetchRequest, Wanted
 from node.kafka.fetch.ready import Ready
 from node.kafka.fetch.records import LogRecord
@@ -131,6 +132,17 @@ class TopicReader:
     def bounds(self, partition: int) -> tuple[int, int]:
         """The partition's first offset and its last stable one. Raises `Unanswered`."""
         return self._offset_at(partition, EARLIEST), self._offset_at(partition, LATEST, is_committed=True)
+
+    def generation(self, partition: int) -> tuple[str, int]:
+        """The topic's id, as Kafka shows it, and the partition's leader epoch: while both stay, what was read
+        stands there still. It is what is read from then on, or nothing comes. Raises `Unanswered`.
+        """
+
+        async def known(led: Led, leader: PartitionLeader) -> tuple[str, int]:
+            self._topic_id = self._topic_id or led.topic_id
+            return urlsafe_b64encode(led.topic_id).rstrip(b"=").decode(), leader.epoch
+
+        return self._run(self._ask_leader(partition, known))
 
     def first_since(self, partition: int, at_ms: int) -> int | None:
         """The first offset below the last stable offset whose record is of that time or later; None if there
@@ -350,6 +362,16 @@ class TopicReader:
         return self._run(self._look_up(partition, at, is_committed=is_committed))
 
     async def _look_up(self, partition: int, at: int, *, is_committed: bool) -> int:
+        async def offset(_: Led, leader: PartitionLeader) -> int:
+            return await self._brokers.offset(
+                self.topic, partition, leader.broker, at, is_committed=is_committed
+            )
+
+        return await self._ask_leader(partition, offset)
+
+    async def _ask_leader(
+        self, partition: int, question: Callable[[Led, PartitionLeader], Coroutine[Any, Any, T]]
+    ) -> T:
         """Raises `Unanswered`."""
         where = f"{self.topic}/{partition}"
         failed = "it has no leader"
@@ -357,11 +379,10 @@ class TopicReader:
             async with asyncio.timeout(LOOKUP_TIMEOUT_S):
                 while True:
                     try:
-                        leader = (await self._brokers.lead(self.topic)).leaders.get(partition)
+                        led = await self._brokers.lead(self.topic)
+                        leader = led.leaders.get(partition)
                         if leader is not None:
-                            return await self._brokers.offset(
-                                self.topic, partition, leader.broker, at, is_committed=is_committed
-                            )
+                            return await question(led, leader)
                     except Unreachable as error:
                         failed = str(error)
                         if error.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:

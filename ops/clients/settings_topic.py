@@ -8,16 +8,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import IsolationLevel, KafkaException, Message, Producer
+from confluent_kafka import KafkaException, Message, Producer
 
 from delayline.names import ClusterNames
 from delayline.settings_record import KEY, PARTITION, encode_settings, signed
 from delayline.settings_versions import SettingsVersions
 from delayline.signing import Keyring
-from delayline.wire import settings_mark_headers
+from delayline.wire import SettingsMark, SettingsPlace, settings_mark_headers
 from node.config import KafkaConfig
-from node.kafka.known_settings import read_settings
-from node.kafka.topics import admin_client, end_of
+from node.kafka.known_settings import ReadSettings, read_settings
 from ops.errors import ConflictError, UnavailableError
 
 TIMEOUT_S: Final = 10.0
@@ -47,7 +46,7 @@ class SettingsTopic:
         """What it has; None if there is no such topic, or nothing in it. Raises `NewerSettings`,
         `Unanswered`.
         """
-        return read_settings(self._client, self._names, self._ring)
+        return self._read().versions
 
     def write(
         self, partitions: list[int], change_of: Callable[[SettingsVersions | None], Change]
@@ -71,12 +70,14 @@ class SettingsTopic:
         producer.init_transactions(
             TIMEOUT_S
         )  # what an earlier one has left open is ended, and so is that one
-        change = change_of(self.read())
+        read = self._read()
+        change = change_of(read.versions)
         producer.begin_transaction()
         try:
-            begins = self._mark(producer, partitions, change.number)
+            place = self._begin(producer, read.to)
+            begins = self._mark(producer, partitions, SettingsMark(change.number, place))
             versions = change.make(begins)
-            self._write_record(producer, versions)
+            self._write_record(producer, versions, place)
         except BaseException:
             with suppress(KafkaException):
                 producer.abort_transaction(TIMEOUT_S)
@@ -88,25 +89,43 @@ class SettingsTopic:
         """Writes what stands already, without marks: into a new topic. Raises as `write`."""
         self.write([], lambda there: Change(versions.latest.number, lambda _: there or versions))
 
-    def _mark(self, producer: Producer, partitions: list[int], number: int) -> dict[int, int]:
+    def _read(self) -> ReadSettings:
+        return read_settings(self._client, self._names, self._ring)
+
+    def _begin(self, producer: Producer, end: SettingsPlace) -> SettingsPlace:
+        """Where the change is to stand. What is in front of it says nothing; but once that is there, the
+        topic grows to behind the change's place, whatever becomes of the change: with the marker of an abort,
+        too. So nobody waits for ever who reads a mark, or a copy of it.
+        """
+        sent = _Sent()
+        producer.produce(self._names.settings, key=KEY, partition=PARTITION, on_delivery=sent.note)
+        sent.flush(producer)
+        self._expect_at(sent, end.offset)
+        return end._replace(offset=end.offset + 1)
+
+    def _mark(self, producer: Producer, partitions: list[int], mark: SettingsMark) -> dict[int, int]:
         sent = _Sent()
         for partition in partitions:
-            headers: Any = settings_mark_headers(number, partition, self._ring)
+            headers: Any = settings_mark_headers(mark, partition, self._ring)
             producer.produce(self._names.buffer, headers=headers, partition=partition, on_delivery=sent.note)
         sent.flush(producer)
         return sent.offsets
 
-    def _write_record(self, producer: Producer, versions: SettingsVersions) -> None:
+    def _write_record(self, producer: Producer, versions: SettingsVersions, place: SettingsPlace) -> None:
         topic = self._names.settings
-        at = end_of(admin_client(self._client), topic, PARTITION, IsolationLevel.READ_UNCOMMITTED)
-        value, sent = encode_settings(versions, at), _Sent()
+        value, sent = encode_settings(versions, place.offset), _Sent()
         headers: Any = signed(value, topic, self._ring)
         producer.produce(
             topic, key=KEY, value=value, headers=headers, partition=PARTITION, on_delivery=sent.note
         )
         sent.flush(producer)
-        if sent.offsets[PARTITION] != at:
-            raise ConflictError(f"somebody else writes to {topic}: see who may, and run this again")
+        self._expect_at(sent, place.offset)
+
+    def _expect_at(self, sent: _Sent, offset: int) -> None:
+        if sent.offsets[PARTITION] != offset:
+            raise ConflictError(
+                f"somebody else writes to {self._names.settings}: see who may, and run this again"
+            )
 
     def _commit(self, producer: Producer) -> None:
         for _ in range(3):

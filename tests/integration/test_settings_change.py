@@ -14,11 +14,12 @@ from delayline.names import parse_source
 from delayline.receipt import Receipt
 from delayline.settings_record import KEY, PARTITION, encode_settings, signed
 from delayline.settings_versions import SettingsVersions
-from delayline.wire import settings_mark_headers
+from delayline.wire import Header, SettingsMark, SettingsPlace, settings_mark_headers
 from election.operators import Author
+from node.kafka.known_settings import read_settings
 from node.node import Node
 from node.status import NodeState
-from ops.clients.settings_topic import SettingsTopic
+from ops.clients.settings_topic import Change, SettingsTopic
 from ops.errors import ConfigError, ConflictError
 from ops.settings import change
 from ops.topics import cluster_topics
@@ -47,6 +48,35 @@ def change_to(cluster: Cluster, **chosen: Any) -> SettingsVersions:
 
 def versions_of(cluster: Cluster) -> SettingsVersions:
     return cluster_topics.read_versions(cluster.connection)
+
+
+def end_of_settings(cluster: Cluster) -> SettingsPlace:
+    return read_settings(cluster.connection.client_config(), cluster.names, cluster.keys).to
+
+
+def mark_of(cluster: Cluster, number: int, at: SettingsPlace) -> list[Header]:
+    """Of partition 0."""
+    return settings_mark_headers(SettingsMark(number, at), 0, cluster.keys)
+
+
+def give_up(cluster: Cluster) -> list[Header]:
+    """A change that dies once its marks are there; a copy of one."""
+    end = end_of_settings(cluster)
+
+    def die(_: Any) -> SettingsVersions:
+        raise InterruptedError("the operator has gone")
+
+    number = versions_of(cluster).latest.number + 1
+    with pytest.raises(InterruptedError):
+        SettingsTopic(cluster.connection, cluster.names, cluster.keys).write(
+            [0], lambda _: Change(number, die)
+        )
+    eventually(lambda: end_of_settings(cluster).offset == end.offset + 2, "what it has begun is ended")
+    return mark_of(cluster, number, end._replace(offset=end.offset + 1))
+
+
+def is_behind(cluster: Cluster) -> bool:
+    return (cluster.member("a").get("reason") or "").startswith("settings-behind: ")
 
 
 def take_over(cluster: Cluster, running: Node, node_id: str) -> Node:
@@ -143,11 +173,12 @@ def test_a_forged_mark_is_a_reject_and_a_copy_of_one_is_nothing(cluster: Cluster
     running = cluster.start_here("a")
     cluster.wait_state("a", NodeState.LEADER)
     with Sender(cluster) as sender:
+        end = end_of_settings(cluster)
         change_to(cluster, max_delay_ms=DAY_MS)
         after = too_long(sender, "after")
         change_to(cluster, max_delay_ms=HOUR_MS)
         ledger = sender.flush()
-        send(cluster, 0, None, None, settings_mark_headers(2, 0, cluster.keys))
+        send(cluster, 0, None, None, mark_of(cluster, 2, end._replace(offset=end.offset + 1)))
         forged = send(cluster, 0, None, None, [("delay-op", b"settings"), ("delay-settings", b"2")])
         ledger.rejects.add(forged)
         late = too_long(sender, "late")
@@ -165,13 +196,34 @@ def test_a_mark_of_a_change_that_was_given_up_is_nothing_and_stops_nobody(cluste
     cluster.start_here("a")
     cluster.wait_state("a", NodeState.LEADER)
     with Sender(cluster) as sender:
-        send(cluster, 0, None, None, settings_mark_headers(2, 0, cluster.keys))
+        send(cluster, 0, None, None, give_up(cluster))
         delivered = [sender.schedule() for _ in range(COUNT)]
         fates = settled(cluster, sender)
         assert fates_of(fates, delivered) == {"delivered"}
         change_to(cluster, max_delay_ms=DAY_MS)
         after = too_long(sender, "after")
         assert fates_of(settled(cluster, sender, "after"), after) == {"delivered"}
+
+
+def test_what_stands_behind_a_mark_waits_for_the_place_of_its_change_whatever_end_a_broker_tells(
+    cluster: Cluster,
+) -> None:
+    """A broker that is cut off from the others does not have what the mark names: as if it told that."""
+    cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    end = end_of_settings(cluster)
+    send(cluster, 0, None, None, mark_of(cluster, 2, end._replace(offset=end.offset + 4)))
+    with Sender(cluster) as sender:
+        behind = [sender.schedule(partition=0) for _ in range(COUNT)]
+        sender.flush()
+        eventually(lambda: is_behind(cluster), "it says so")
+        give_up(cluster)
+        give_up(cluster)
+        assert is_behind(cluster)
+        assert not cluster.delivered
+        give_up(cluster)
+        assert fates_of(settled(cluster, sender), behind) == {"delivered"}
+        eventually(lambda: not is_behind(cluster), "it says no more that it waits")
 
 
 def test_what_strangers_write_to_the_settings_topic_and_copies_there_are_nothing(cluster: Cluster) -> None:
@@ -225,15 +277,18 @@ def test_where_their_topic_is_lost_a_node_waits_at_a_mark_until_it_is_made_again
     cluster.start_here("a")
     cluster.wait_state("a", NodeState.LEADER)
     after = change_to(cluster, max_delay_ms=DAY_MS)
+    end = end_of_settings(cluster)
     cluster.delete_topic(cluster.names.settings)
-    ring = cluster.keys
-    send(cluster, 0, None, None, settings_mark_headers(3, 0, ring))
-    reason = "settings-behind: "
-    eventually(lambda: (cluster.member("a").get("reason") or "").startswith(reason), "it says so")
+    send(cluster, 0, None, None, mark_of(cluster, 3, end))
+    eventually(lambda: is_behind(cluster), "it says so")
     assert cluster.names.settings in cluster.member("a")["way_out"]
     cluster.create_again()
+    topic = SettingsTopic(cluster.connection, cluster.names, cluster.keys)
+    assert topic.read() == after
+    assert end_of_settings(cluster).topic_id != end.topic_id
+    assert "settings change" in cluster.member("a")["way_out"]
+    change_to(cluster, max_delay_ms=HOUR_MS)
     eventually(lambda: not cluster.member("a").get("reason"), "it goes on")
-    assert SettingsTopic(cluster.connection, cluster.names, ring).read() == after
 
 
 def test_a_cluster_of_the_first_meaning_takes_a_new_one_first(make_cluster: MakeCluster) -> None:
@@ -243,7 +298,7 @@ def test_a_cluster_of_the_first_meaning_takes_a_new_one_first(make_cluster: Make
     with pytest.raises(ConfigError, match="change the meaning, too"):
         change_to(cluster, max_delay_ms=DAY_MS)
     with Sender(cluster) as sender:
-        copied = send(cluster, 0, None, None, settings_mark_headers(2, 0, cluster.keys))
+        copied = send(cluster, 0, None, None, mark_of(cluster, 2, SettingsPlace("another", 0, 1)))
         change_to(cluster, max_delay_ms=DAY_MS, meaning=2)
         ledger = sender.flush()
         ledger.rejects.add(copied)

@@ -53,6 +53,10 @@ class World(Protocol):
         """Of the settings, as their topic has them."""
 
     @property
+    def settings_topic(self) -> Partition:
+        """Where they stand."""
+
+    @property
     def eras(self) -> Eras:
         """The same, for the model."""
 

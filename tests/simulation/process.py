@@ -6,7 +6,7 @@ that the scheduler runs one turn of. A process dies as a whole; the next one of 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import islice
@@ -14,6 +14,7 @@ from typing import Final
 
 from delayline.outcome_kinds import OutcomeKind
 from delayline.rejects import Code, RejectCode
+from delayline.settings_versions import SettingsVersions
 from delayline.signing import Keyring
 from delayline.wire import SettingsMark
 from node.core.delivery import Config, Delivery
@@ -43,6 +44,7 @@ from store.rows import message_target
 from store.selection import Paused, next_due_ms, select
 from store.taking import MOST_WALKED
 from tests.simulation.begins import lacks_records, open_view
+from tests.simulation.changes import KnownSettings
 from tests.simulation.eras import latest, repeats
 from tests.simulation.host import Killed, Violation, World
 from tests.simulation.kept import check_kept
@@ -126,7 +128,7 @@ class Process:
         self._ensemble = ensemble
         self._buffer = world.topics[setup.names.buffer]
         self._checkpoints = world.checkpoints
-        self.versions = world.versions  # of the settings, as it knows them
+        self._settings = KnownSettings(world)
         self.view = open_view(self.name, self.store, world.hears_of(self), world, self)
         self._partitions = list(self.view.reached().read)
         self._fetched: Vector = self.view.reached().read
@@ -171,6 +173,11 @@ class Process:
         if self.leadership is None:
             return "following"
         return "waiting" if isinstance(self._at, Wait) else str(self._at or "elected")
+
+    @property
+    def versions(self) -> SettingsVersions:
+        """Of the settings, as it knows them."""
+        return self._settings.versions
 
     @property
     def skew_ms(self) -> int:
@@ -397,10 +404,10 @@ class Process:
                 continue
             assert begin >= partition.begin, "who lacks what retention removes begins anew"
             stop = min(end, begin + rng.choice(self.world.setup.profile.batches))
-            made = [self._arrivals(entry) for entry in partition.signed(begin, stop)]
-            if None in made:
-                continue  # until its key is known
-            arrivals += [one for some in made for one in some or ()]
+            made = self._all_arrivals(partition.signed(begin, stop))
+            if made is None:
+                continue
+            arrivals += made
             self._fetched[number] = stop
             if arrivals and arrivals[-1].partition == number:
                 positions[number] = arrivals[-1].offset + 1
@@ -519,6 +526,16 @@ class Process:
         is_full = any(len(awaited.moved_offsets(number, applied)) >= most for number in applied)
         return is_full and wait.until_ms is not None and wait.until_ms <= own_ms + HIDDEN_MS
 
+    def _all_arrivals(self, entries: Iterable[Entry]) -> list[Arrival] | None:
+        """None until a key is known, or what begins at a mark: nothing behind that is read before."""
+        arrivals: list[Arrival] = []
+        for entry in entries:
+            made = self._arrivals(entry)
+            if made is None:
+                return None
+            arrivals += made
+        return arrivals
+
     def _arrivals(self, entry: Entry) -> list[Arrival] | None:
         """None if it is signed with a key that is not known, or other settings may begin with it and nobody
         tells: what it is does not depend on the process.
@@ -530,10 +547,12 @@ class Process:
         setup, unknown, marks = self.world.setup, list[str](), list[SettingsMark]()
         record = entry.record._replace(flaw=ABORTED) if entry.aborted else entry.record
         made = arrivals_of([record], self.versions, setup.names, self.ring, unknown.append, marks.append)
-        if unknown or (marks and self.fails("read-fails")):
+        unread = self._settings.unread(marks)
+        if unknown or (unread and (self.fails("read-fails") or not self._settings.read_on(self.ring))):
             return None
-        if marks:
-            self.versions = self.world.versions
+        if unread:
+            if self._settings.lacks(unread):
+                return None
             made = arrivals_of([record], self.versions, setup.names, self.ring)
         if self._knows_all:
             entry.arrivals = made

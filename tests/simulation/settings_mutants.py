@@ -50,6 +50,13 @@ CHANGING: Final = (
         SETTINGS,
     ),
     Mutant(
+        "the-end-that-a-broker-tells",
+        "rule 13",
+        "a mark that no version begins with says nothing, however far the settings topic was read",
+        (Edit("delayline.record:SettingsPlace.is_behind", "self.offset > record.offset", "self.offset > 0"),),
+        SETTINGS,
+    ),
+    Mutant(
         "longer-window-brings-ids-back",
         "rule 13, the dedup window",
         "a longer window counts at once, for what the shorter one had let go as well",

@@ -105,6 +105,11 @@ class World:
         return self.settings_operator.versions
 
     @property
+    def settings_topic(self) -> Partition:
+        """See the protocol."""
+        return self.settings_operator.topic
+
+    @property
     def eras(self) -> Eras:
         """See the protocol."""
         return self.settings_operator.eras

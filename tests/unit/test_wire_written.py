@@ -14,11 +14,14 @@ from delayline.wire import (
     Reject,
     Reschedule,
     Schedule,
+    SettingsMark,
+    SettingsPlace,
     dead_letter_headers,
     deferred_headers,
     delivery_headers,
     parse,
     rewrite_headers,
+    settings_mark_headers,
     signed_headers,
 )
 from tests.support.keys import KEYRING
@@ -183,3 +186,41 @@ def test_a_clock_that_steps_back_does_not_reject_what_was_accepted() -> None:
     )
     record = written(accepted)._replace(timestamp_ms=TIMESTAMP_MS - DAY_MS)
     assert isinstance(parse(record, SETTINGS, NAMES, KEYRING), Schedule)
+
+
+PLACE = SettingsPlace("b9XhL_-0QdmzL8mY0bLxWQ", 3, 7)
+
+
+def parse_mark(headers: list[Header]) -> object:
+    return parse(BufferedRecord(headers, key=None, value=None), SETTINGS, NAMES, KEYRING)
+
+
+def test_a_mark_says_which_version_begins_and_where_that_stands() -> None:
+    mark = SettingsMark(4, PLACE)
+    assert parse_mark(settings_mark_headers(mark, 0, KEYRING)) == mark
+
+
+def test_where_a_marks_version_stands_is_signed() -> None:
+    (op, number, _, signature) = settings_mark_headers(SettingsMark(4, PLACE), 0, KEYRING)
+    _, _, other, _ = settings_mark_headers(SettingsMark(4, PLACE._replace(offset=0)), 0, KEYRING)
+    for headers in ([op, number, other, signature], [op, number, signature]):
+        reject = parse_mark(headers)
+        assert isinstance(reject, Reject)
+        assert reject.code == "bad-parent"
+
+
+@pytest.mark.parametrize(
+    ("read_to", "is_read"),
+    [
+        (PLACE, False),
+        (PLACE._replace(offset=8), True),
+        (PLACE._replace(offset=8, epoch=4), True),
+        (PLACE._replace(offset=8, epoch=2), False),
+        (PLACE._replace(offset=8, topic_id="another"), False),
+    ],
+    ids=["not yet", "behind it", "of a later leader", "of an earlier leader", "of another topic"],
+)
+def test_what_a_mark_names_was_read_only_behind_its_place_in_the_same_log(
+    read_to: SettingsPlace, *, is_read: bool
+) -> None:
+    assert read_to.is_behind(PLACE) is is_read
