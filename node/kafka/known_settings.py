@@ -63,7 +63,7 @@ class KnownSettings:
         self._versions = versions
         self._keys = keys
         self._keep = keep
-        self._read = NOTHING_READ
+        self._read = NOTHING_READ  # of the one that asks for more
         self._learning = threading.Lock()
 
     @property
@@ -80,7 +80,7 @@ class KnownSettings:
         Raises `Unanswered`, also where a transaction is open there, `SettingsContradict`, and
         `NewerSettings`.
         """
-        read = read_settings(self._client_config, self._names, self._keys.ring)
+        read = read_settings(self._client_config, self._names, self._keys.ring, self._read)
         if read.versions is not None:
             self.learn(read.versions)
         self._read = read  # not before what stands there is known
@@ -99,22 +99,30 @@ class KnownSettings:
                 log.info("settings-loaded", version=later.latest.number)
 
 
-def read_settings(client_config: dict[str, Any], names: ClusterNames, ring: Keyring) -> ReadSettings:
+def read_settings(
+    client_config: dict[str, Any], names: ClusterNames, ring: Keyring, before: ReadSettings = NOTHING_READ
+) -> ReadSettings:
     """The last settings that the topic has; `NOTHING_READ` if there is no such topic.
 
-    It is read to the end that a broker tells, what is open there included. Raises as `KnownSettings.refresh`.
+    It is read to the end that a broker tells, what is open there included. `before`: what was read already.
+    Where the topic was made anew since, or has another leader, which may have had less of it, it is read
+    again. Raises as `KnownSettings.refresh`.
     """
     topic, admin = names.settings, admin_client(client_config)
     try:
         describe(admin, topic)
     except TopicMissing:
         return NOTHING_READ
-    versions: SettingsVersions | None = None
     end = end_of(admin, topic, PARTITION, IsolationLevel.READ_UNCOMMITTED)
     with closing(TopicReader(client_config, topic)) as reader:
+        versions, to = before
         topic_id, epoch = reader.generation(PARTITION)
-        low, _ = reader.bounds(PARTITION)
-        reader.start({PARTITION: low})
+        if (topic_id, epoch) != (to.topic_id, to.epoch):
+            low, _ = reader.bounds(PARTITION)
+            versions, to = None, SettingsPlace(topic_id, epoch, low)
+        if end <= to.offset:
+            return ReadSettings(versions, to)
+        reader.start({PARTITION: to.offset})
         try:
             for records in reader.read_to({PARTITION: end}, poll_s=POLL_S, patience_s=TIMEOUT_S):
                 reader.expect_allowed()
@@ -124,4 +132,4 @@ def read_settings(client_config: dict[str, Any], names: ClusterNames, ring: Keyr
             raise Unanswered(str(error)) from error
         except BadSignatureError as error:
             raise Unanswered(f"{topic}: {error}") from error
-        return ReadSettings(versions, SettingsPlace(topic_id, epoch, end))
+        return ReadSettings(versions, to._replace(offset=end))

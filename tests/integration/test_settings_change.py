@@ -16,13 +16,16 @@ from delayline.settings_record import KEY, PARTITION, encode_settings, signed
 from delayline.settings_versions import SettingsVersions
 from delayline.wire import Header, SettingsMark, SettingsPlace, settings_mark_headers
 from election.operators import Author
-from node.kafka.known_settings import read_settings
+from node.kafka import known_settings
+from node.kafka.known_settings import NOTHING_READ, ReadSettings, read_settings
+from node.kafka.reader import TopicReader
 from node.node import Node
 from node.status import NodeState
 from ops.clients.settings_topic import Change, SettingsTopic
 from ops.errors import ConfigError, ConflictError
 from ops.settings import change
 from ops.topics import cluster_topics
+from store.checkpoint import Vector
 from tests.integration.test_node_refusals import add_partition
 from tests.integration.test_signed import send
 from tests.support.cluster import Cluster
@@ -203,6 +206,58 @@ def test_a_mark_of_a_change_that_was_given_up_is_nothing_and_stops_nobody(cluste
         change_to(cluster, max_delay_ms=DAY_MS)
         after = too_long(sender, "after")
         assert fates_of(settled(cluster, sender, "after"), after) == {"delivered"}
+
+
+def test_copies_of_a_mark_that_was_given_up_cost_no_further_read(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[ReadSettings] = []
+    read = known_settings.read_settings
+
+    def counted(*asked: Any) -> ReadSettings:
+        reads.append(read(*asked))
+        return reads[-1]
+
+    running = cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    copied = [give_up(cluster), give_up(cluster)]
+    monkeypatch.setattr(known_settings, "read_settings", counted)
+    with Sender(cluster) as sender:
+        for _ in range(COUNT):
+            for mark in copied:
+                send(cluster, 0, None, None, mark)
+            sender.schedule(partition=0)
+            settled(cluster, sender)
+    cluster.stop_here(running)
+    assert len(reads) <= len(copied)
+
+
+def test_the_settings_topic_is_read_on_from_where_it_was_read_to(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins: list[int] = []
+    start = TopicReader.start
+
+    def started(reader: TopicReader, offsets: Vector) -> None:
+        begins.append(offsets[PARTITION])
+        start(reader, offsets)
+
+    def read_on(before: ReadSettings = NOTHING_READ) -> ReadSettings:
+        return read_settings(cluster.connection.client_config(), cluster.names, cluster.keys, before)
+
+    change_to(cluster, max_delay_ms=DAY_MS)
+    first = read_on()
+    after = change_to(cluster, max_delay_ms=HOUR_MS)
+    monkeypatch.setattr(TopicReader, "start", started)
+    second = read_on(first)
+    assert (second.versions, begins) == (after, [first.to.offset])
+    assert read_on(second) == second
+    assert begins == [first.to.offset]
+    cluster.delete_topic(cluster.names.settings)
+    cluster.create_again()
+    begins.clear()
+    assert read_on(second).versions == after
+    assert begins == [0]
 
 
 def test_what_stands_behind_a_mark_waits_for_the_place_of_its_change_whatever_end_a_broker_tells(
