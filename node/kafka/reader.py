@@ -13,6 +13,7 @@ import asyncio
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -202,7 +203,15 @@ class TopicReader:
         self._loop.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run_until_complete(work)
+        """Waits for it. A thread runs one loop at a time: where it has another one, as in a notebook, ours
+        runs in a thread beside it.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._loop.run_until_complete(work)
+        with ThreadPoolExecutor(1, "delayline-reader") as beside:
+            return beside.submit(self._loop.run_until_complete, work).result()
 
     # -- fetching
 

@@ -4,6 +4,7 @@ node alike, whenever it learns of them.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from typing import Any
 
@@ -279,6 +280,20 @@ def test_what_stands_behind_a_mark_waits_for_the_place_of_its_change_whatever_en
         give_up(cluster)
         assert fates_of(settled(cluster, sender), behind) == {"delivered"}
         eventually(lambda: not is_behind(cluster), "it says no more that it waits")
+
+
+def test_a_command_reads_the_settings_where_the_thread_has_an_event_loop_that_runs(cluster: Cluster) -> None:
+    """As in a notebook."""
+
+    async def changed() -> SettingsVersions:
+        return change_to(cluster, max_delay_ms=DAY_MS)
+
+    after = asyncio.run(changed())
+    assert asyncio.run(versions_in_topic(cluster)) == after == versions_of(cluster)
+
+
+async def versions_in_topic(cluster: Cluster) -> SettingsVersions | None:
+    return SettingsTopic(cluster.connection, cluster.names, cluster.keys).read()
 
 
 def test_what_strangers_write_to_the_settings_topic_and_copies_there_are_nothing(cluster: Cluster) -> None:
