@@ -21,7 +21,8 @@ class AuditConfig:
 
     Args:
         bootstrap_servers: Kafka brokers, `host:port,...`.
-        versions: the cluster's settings and what they were; what a request means depends on them.
+        versions: the cluster's settings and what they were; what a request means depends on them. What they
+            have become since the audit finds out (pipeline/audit/learnt_settings.py).
         keyring: the keys that the service signs with.
         ledger: a file that `LedgerWriter` wrote, to hold the buffer against; None: no ledger.
         now_ms: epoch ms up to which nothing may be outstanding; None: the time at which the audit starts.

@@ -28,6 +28,7 @@ from pipeline.audit.evidence import (
 )
 from pipeline.audit.flaw import violations
 from pipeline.audit.history import anew, with_history, with_sources
+from pipeline.audit.learnt_settings import learnt_settings
 from pipeline.audit.ledger import read_ledger
 from pipeline.audit.meaning import MARK, requests, without_copies, written_back
 from pipeline.audit.moves import move_violations
@@ -90,6 +91,7 @@ class _AuditRun:
         self._offsets = TopicOffsets(config)
         self._snapshot = self._offsets.snapshot(self._names)
         self._done = Operations()  # by operators
+        self._versions = config.versions  # of the settings; those of the snapshot, once it is settled
         self._begins = {partition: first for (_, partition), first in self._snapshot.buffer.first.items()}
 
     def verdict(self) -> Audit:
@@ -137,6 +139,7 @@ class _AuditRun:
 
     def _originals(self) -> DataFrame:
         self._offsets.settle(self._snapshot.buffer)
+        self._versions = learnt_settings(self._config)
         rejected = self._rejected_batches()
         read = self._keep(self._parsed(records(self._spark, self._config, self._snapshot.buffer), rejected))
         parsed = read.filter(F.col("kind") != MARK)
@@ -144,11 +147,11 @@ class _AuditRun:
             return parsed
         everything = records(self._spark, self._config, self._snapshot.buffer, and_aborted=True)
         numbered = self._parsed(written_back(everything), rejected)
-        return self._keep(without_copies(parsed, numbered, self._config.versions))
+        return self._keep(without_copies(parsed, numbered, self._versions))
 
     def _parsed(self, buffer: DataFrame, rejected: RejectedBatches) -> DataFrame:
-        config = self._config
-        return requests(buffer, config.versions, config.keyring, self._snapshot.partitions, rejected)
+        keyring, partitions = self._config.keyring, self._snapshot.partitions
+        return requests(buffer, self._versions, keyring, partitions, rejected)
 
     def _rejected_batches(self) -> RejectedBatches:
         """Letters tell where to look."""
@@ -171,7 +174,7 @@ class _AuditRun:
         if names is not None:
             asked = with_sources(asked)
         if keeps:
-            asked = marked(asked, self._config.versions, self._outcomes())
+            asked = marked(asked, self._versions, self._outcomes())
         return self._keep(anew(asked))
 
     def _outcomes(self) -> DataFrame:
