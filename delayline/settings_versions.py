@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol
 
 from delayline.names import MAX_OFFSET
@@ -27,6 +28,7 @@ FORMAT_VERSION: Final = 3
 them.
 """
 MOST_BYTES: Final = 512 << 10  # a znode takes a megabyte
+DIGEST_BYTES: Final = 16
 NO_END: Final = MAX_OFFSET + 1
 CLOCKS_APART_MS: Final = DAY_MS
 
@@ -172,6 +174,15 @@ class SettingsVersions:
             if earlier.leads_to(later):
                 return later
         raise ValueError(f"they differ: {differences(self.settings, other.settings) or 'in their versions'}")
+
+    def until(self, number: int) -> SettingsVersions:
+        """What they were when the version of that number was the last one."""
+        return SettingsVersions(self.all[:number])
+
+    @property
+    def digest(self) -> str:
+        """Tells them from all others where they are too long to be shown."""
+        return blake2b(self.to_json().encode(), digest_size=DIGEST_BYTES).hexdigest()
 
     def leads_to(self, later: SettingsVersions) -> bool:
         """Whether `later` is what became of these."""

@@ -141,6 +141,7 @@ class Report:
             max_clock_skew_ms=config.max_clock_skew_ms,
             open=parts is not None and parts.started,
             settings=_in_short(made_with),
+            settings_digest="" if made_with is None else made_with.digest,
             settings_version=0 if made_with is None else made_with.latest.number,
             meaning=MEANING,
             rejected_checkpoints=0 if parts is None else sum(parts.checkpoint_reader.rejected.values()),

@@ -96,6 +96,9 @@ class NodeStatus(msgspec.Struct, frozen=True):
     max_clock_skew_ms: int = 0
     open: bool = True  # its store, and so whatever asks what operators want; who does not say may be
     settings: str = ""  # what its view was made with (JSON); empty, too, if that is long
+    settings_digest: str = (
+        ""  # also of those that are long; empty: nothing is known of them, or who says so is old
+    )
     settings_version: int = 0  # how often they were changed, and one
     meaning: int = 1  # up to which one of the wire format its version knows
     rejected_checkpoints: int = 0  # records of the checkpoint topic that it has passed over

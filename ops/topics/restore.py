@@ -5,6 +5,7 @@ known to the nodes' stores, and nothing else may be put in their place.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from delayline.names import ClusterNames
@@ -32,6 +33,22 @@ _ASK_A_STORE: Final = (
     "start a node that still has its data folder: it says which command restores them; if there is none, add"
     " --restore and every setting that the cluster was made with; a new cluster needs another name"
 )
+_SEE_ITS_LOG: Final = "the node's log has the command that restores them, once ZooKeeper has lost its own"
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What a node says that its view was made with. `settings`: None where they are too long for a status."""
+
+    settings: SettingsVersions | None
+    number: int = 0
+    digest: str = ""
+
+    def leads_to(self, later: SettingsVersions) -> bool:
+        """Whether `later` is what became of them."""
+        if self.settings is not None:
+            return self.settings.leads_to(later)
+        return later.until(self.number).digest == self.digest
 
 
 def refuse_beside_records(znodes: Registry, admin: KafkaAdmin, names: ClusterNames) -> None:
@@ -46,8 +63,8 @@ def refuse_beside_records(znodes: Registry, admin: KafkaAdmin, names: ClusterNam
     buffer = names.buffer
     if not _has_records(admin, buffer):
         return
-    commands = sorted({restore_command(settings) for settings in _of_views(znodes).values()})
-    way_out = f"restore them: {' or '.join(commands)}" if commands else _ASK_A_STORE
+    commands = _commands(_of_views(znodes))
+    way_out = f"restore them: {commands}" if commands else _ASK_A_STORE
     raise ConflictError(
         f"this ZooKeeper has no settings of the cluster, and {buffer} has requests that were accepted under"
         f" some: if it is the cluster's own, {way_out}"
@@ -65,16 +82,28 @@ def lost_settings(znodes: Registry) -> SettingsVersions | None:
     """What the nodes that are there say: the latest of their settings; None if none says any. ConflictError
     if they do not agree.
     """
-    views = list(_of_views(znodes).items())
-    if not views:
+    views = _of_views(znodes)
+    shown = [(node, its.settings) for node, its in views.items() if its.settings is not None]
+    if not shown:
+        _expect_shown(views)
         return None
-    name, found = views[0]
-    for other, settings in views[1:]:
+    name, found = shown[0]
+    for other, settings in shown[1:]:
         try:
             found = found.united(settings)
         except ValueError as error:
             raise ConflictError(f"{name} and {other} have different settings: {error}") from error
+    _expect_shown({node: its for node, its in views.items() if not its.leads_to(found)})
     return found
+
+
+def _expect_shown(views: Mapping[str, _Made]) -> None:
+    """That nobody has settings that only its log shows."""
+    hidden = sorted(node for node, its in views.items() if its.settings is None)
+    if hidden:
+        raise ConflictError(
+            f"{', '.join(hidden)} has settings that are too long to be shown here: {_SEE_ITS_LOG}"
+        )
 
 
 def restore(znodes: Registry, settings: SettingsVersions, author: Author, *, are_sure: bool) -> bool:
@@ -97,11 +126,12 @@ def restore(znodes: Registry, settings: SettingsVersions, author: Author, *, are
     if working:
         raise ConflictError(
             f"{', '.join(working)} works with other settings: if these are the right ones, stop it first; if"
-            f" its own are: {restore_command(views[working[0]])}"
+            f" its own are: {_commands({working[0]: views[working[0]]}) or _SEE_ITS_LOG}"
         )
     if views and not are_sure and not any(its.leads_to(settings) for its in views.values()):
-        commands = sorted({restore_command(its) for its in views.values()})
-        raise ConflictError(f"no node's view was made with these settings: {' or '.join(commands)}")
+        raise ConflictError(
+            f"no node's view was made with these settings: {_commands(views) or _SEE_ITS_LOG}"
+        )
     entry = HistoryEntry(what="settings restored", author=author, after=settings.to_json())
     return znodes.restore_settings(settings, entry)
 
@@ -114,12 +144,22 @@ def require_all(chosen: Mapping[str, Any]) -> None:
         raise ConfigError(f"--restore needs every setting as it was: {', '.join(missing)} missing")
 
 
-def _of_views(znodes: Registry) -> dict[str, SettingsVersions]:
+def _commands(views: Mapping[str, _Made]) -> str:
+    """Which ones restore what the nodes say; empty if none says it."""
+    shown = (its.settings for its in views.values() if its.settings is not None)
+    return " or ".join(sorted({restore_command(settings) for settings in shown}))
+
+
+def _of_views(znodes: Registry) -> dict[str, _Made]:
     """What the nodes that are there say that their views were made with."""
     found = {}
     for node, member in members_of(znodes).items():
+        status = member.status
+        if status is None:
+            continue
         try:
-            found[node] = SettingsVersions.from_json("" if member.status is None else member.status.settings)
-        except ValueError:
-            continue  # none yet, or another version's
+            found[node] = _Made(SettingsVersions.from_json(status.settings))
+        except ValueError:  # none yet, another version's, or too long
+            if status.settings_digest:
+                found[node] = _Made(None, status.settings_version, status.settings_digest)
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
+from delayline.outcome_kinds import OutcomeKind
 from delayline.receipt import Receipt
 from delayline.settings_versions import SettingsVersions
 from election.operators import Author
@@ -53,7 +54,7 @@ def test_a_change_that_came_once_the_audit_knew_the_settings_is_audited_as_what_
     found = audit(spark, config)
     classes = {row["source"]: row["class"] for row in found.requests.collect()}
     assert found.report.violations == ()
-    assert (classes[before.result()], classes[after.result()]) == ("dead_lettered", "pending")
+    assert (classes[before.result()], classes[after.result()]) == (OutcomeKind.DEAD_LETTERED, "pending")
 
 
 def too_long(sender: Sender) -> Receipt:

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 
 from delayline.names import parse_source
 from delayline.receipt import Receipt
+from delayline.settings import SETTINGS
 from delayline.settings_record import KEY, PARTITION, encode_settings, signed
 from delayline.settings_versions import SettingsVersions
 from delayline.wire import Header, SettingsMark, SettingsPlace, settings_mark_headers
@@ -330,6 +331,25 @@ def test_settings_that_zookeeper_has_lost_are_put_back_from_their_topic(
     eventually(lambda: cluster.kazoo.exists(cluster.znodes.settings), "they are back", 4 * PATIENCE_S)
     assert versions_of(cluster) == after
     cluster.wait_state("a", NodeState.LEADER)
+
+
+def test_settings_too_long_to_be_shown_are_not_replaced_by_others_that_a_node_works_without(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = make_cluster(allow_list=("*", *(f"orders.{number:04}" for number in range(2_000))))
+    cluster.start_here("a")
+    status = cluster.wait_state("a", NodeState.LEADER)
+    assert status["settings"] == ""
+    cluster.delete_topic(cluster.names.settings)
+    others = {name: getattr(cluster.settings, name) for name in SETTINGS if name != "cluster"} | {
+        "targets": ()
+    }
+    with pytest.raises(ConflictError, match="a works with other settings"):
+        cluster_topics.create(cluster.connection, others, restore=AUTHOR)
+    with pytest.raises(ConflictError, match="too long to be shown here"):
+        cluster_topics.create(cluster.connection, restore=AUTHOR)
+    cluster.restore_settings()
+    assert versions_of(cluster) == SettingsVersions.of(cluster.settings)
 
 
 def test_a_znode_that_is_behind_gets_what_the_topic_has(cluster: Cluster) -> None:
