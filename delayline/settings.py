@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from delayline.names import MAX_PARTITION, ClusterNames
@@ -149,10 +149,9 @@ class ClusterSettings:
 
     def as_data(self) -> dict[str, Any]:
         """What is written of them."""
-        written = asdict(self) | {"format_version": self.format_version}
-        for name in _NOT_WRITTEN | (_NOT_IN_FIRST if self.meaning == FIRST_MEANING else frozenset()):
-            del written[name]
-        return written
+        unwritten = _NOT_IN_FIRST if self.meaning == FIRST_MEANING else frozenset()
+        written = {name: getattr(self, name) for name in SETTINGS if name not in unwritten}
+        return written | {"format_version": self.format_version}
 
     def to_json(self) -> str:
         """Settings that were never changed."""
@@ -180,9 +179,8 @@ class ClusterSettings:
 
 
 _KINDS: dict[str, str] = {field.name: str(field.type) for field in fields(ClusterSettings)}
-_NOT_WRITTEN: Final = frozenset(("longest_delay_ms",))
 _NOT_IN_FIRST: Final = frozenset(("retention_ms", "meaning", "max_request_bytes"))
-SETTINGS: Final = tuple(name for name in _KINDS if name not in _NOT_WRITTEN)
+SETTINGS: Final = tuple(name for name in _KINDS if name != "longest_delay_ms")
 """The names of what is set."""
 
 

@@ -121,11 +121,10 @@ class SettingsVersions:
 
     def is_mark(self, number: int, partition: int, offset: int) -> bool:
         """Whether the version begins with that record."""
-        return any(
-            version.number == number and (begin := version.begins.get(partition)) is not None
-            and begin.offset == offset
-            for version in self.all
-        )  # fmt: skip
+        if not 1 <= number <= len(self.all):
+            return False
+        begin = self.all[number - 1].begins.get(partition)
+        return begin is not None and begin.offset == offset
 
     def known_from_ms(self, partition: int, offset: int, newest_ms: int) -> int:
         """The due time above which an id is known to a record that asks to keep, where `newest_ms` is the
@@ -192,11 +191,9 @@ class SettingsVersions:
         """The content of the settings znode, and of their record in Kafka."""
         if len(self.all) == 1 and self.latest.number == 1:
             return self.settings.to_json()
-        versions = [_version_data(version) for version in self.all]
         data = {
             "format_version": FORMAT_VERSION,
-            "longest_delay_ms": self.all[0].settings.longest_delay_ms,
-            "versions": versions,
+            "versions": [_version_data(version) for version in self.all],
         }
         return json.dumps(data, sort_keys=True)
 
@@ -212,7 +209,7 @@ class SettingsVersions:
         if version < FORMAT_VERSION:
             return cls.of(ClusterSettings.from_data(raw))
         try:
-            versions, longest_ms = [], _whole(raw["longest_delay_ms"])
+            versions, longest_ms = [], 0
             for one in raw["versions"]:
                 versions.append(_version(one, longest_ms))
                 longest_ms = versions[-1].settings.longest_delay_ms

@@ -13,7 +13,7 @@ from ops.cli.topics import changeable_options, chosen_settings, for_people, sett
 
 if TYPE_CHECKING:
     from delayline.settings_versions import SettingsVersion, SettingsVersions
-    from ops.settings.change import Wanted
+    from ops.settings.change import PlannedChange
 
 
 @click.group("settings")
@@ -137,15 +137,15 @@ def change(
     if execute:
         expect_answer(confirm)
     config = connect(options)
-    wanted = change.plan(config, chosen)
-    data = _wanted_data(wanted)
+    planned = change.plan(config, chosen)
+    data = _planned_data(planned)
     if not execute:
         emit_one(output, _readable(data) if output == "table" else data)
         say("dry run: nothing was changed. --execute")
         return
     agree(config.cluster, confirm, "requests made from now on are read by other settings")
     done, after, nodes = change.change(config, chosen, by, timeout_s)
-    data = _wanted_data(done) | {"version": after.latest.number, "nodes": nodes}
+    data = _planned_data(done) | {"version": after.latest.number, "nodes": nodes}
     emit_one(output, _readable(data) if output == "table" else data)
     _say_lower(done)
 
@@ -161,12 +161,12 @@ def _chosen(options: dict[str, Any], *, any_target: bool) -> dict[str, Any]:
     return chosen | {"targets": ()} if any_target else chosen
 
 
-def _wanted_data(wanted: Wanted) -> dict[str, Any]:
+def _planned_data(planned: PlannedChange) -> dict[str, Any]:
     return {
-        "cluster": wanted.after.cluster,
-        "version": wanted.before.latest.number,
-        "changes": {name: {"from": was, "to": will} for name, (was, will) in wanted.changes.items()},
-        "topics": {raised.topic: {"from": raised.from_ms, "to": raised.to_ms} for raised in wanted.raises},
+        "cluster": planned.after.cluster,
+        "version": planned.before.latest.number,
+        "changes": {name: {"from": was, "to": will} for name, (was, will) in planned.changes.items()},
+        "topics": {raised.topic: {"from": raised.from_ms, "to": raised.to_ms} for raised in planned.raises},
     }
 
 
@@ -186,7 +186,7 @@ def _readable(data: dict[str, Any]) -> dict[str, Any]:
     return head | (changes or {"changes": "none"}) | topics | rest
 
 
-def _say_lower(done: Wanted) -> None:
+def _say_lower(done: PlannedChange) -> None:
     before, after = done.before.settings.retention_ms, done.after.retention_ms
     if before is not None and after is not None and after < before:
         say(

@@ -32,7 +32,7 @@ LOOK_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PlannedChange:
     """A change as it would be. `changes`: by name, what each setting is and what it would be."""
 
     before: SettingsVersions
@@ -45,45 +45,48 @@ class Wanted:
         return {name: (getattr(self.before.settings, name), getattr(self.after, name)) for name in names}
 
 
-def plan(config: ConnectionConfig, chosen: Mapping[str, Any]) -> Wanted:
+def plan(config: ConnectionConfig, chosen: Mapping[str, Any]) -> PlannedChange:
     """What would be changed. Raises ConfigError for what cannot be, ConflictError while there is a node that
     would not know what the settings mean, NewerSettings, Unanswered, ZnodeMissing.
     """
-    admin, names = KafkaAdmin(config), ClusterNames(config.cluster)
     with registry(config) as znodes:
-        stand = _standing(znodes, SettingsTopic(config, names, required_keys(znodes)).read())
-        after = _changed(stand.settings, chosen)
-        _expect_known(znodes, after)
-    wanted = wanted_topics(after)
-    raises = raised_retention(wanted, admin.topics([topic.name for topic in wanted]))
-    return Wanted(stand, after, tuple(raises))
+        return _planned(config, znodes, chosen)
 
 
 def change(
     config: ConnectionConfig, chosen: Mapping[str, Any], author: Author, timeout_s: float
-) -> tuple[Wanted, SettingsVersions, list[str]]:
+) -> tuple[PlannedChange, SettingsVersions, list[str]]:
     """Changes the settings; what was changed, what they are now, and the nodes that know. It counts from its
     marks on, in all partitions of the buffer, on every node alike.
 
     Raises as `plan`, and UnavailableError if it is written and a node that is there does not say after
     `timeout_s` that it knows.
     """
-    wanted = plan(config, chosen)
-    if not wanted.changes and not _unmarked(config, wanted.before):
-        return wanted, wanted.before, []
     admin, names = KafkaAdmin(config), ClusterNames(config.cluster)
-    make_settings_topic(admin, wanted.before.settings)
-    with registry(config) as znodes:  # before a mark is written: who reads one finds the topic filled
-        write_settings(config, znodes)
-    for raised in wanted.raises:  # before anything waits for longer
-        admin.set_topic(raised.topic, "retention.ms", str(raised.to_ms))
-    partitions = sorted(admin.begins(names.buffer))
     with registry(config) as znodes:
+        planned = _planned(config, znodes, chosen)
+        partitions = sorted(admin.begins(names.buffer))
+        if not planned.changes and not planned.before.unmarked(partitions):
+            return planned, planned.before, []
+        for raised in planned.raises:  # before anything waits for longer
+            admin.set_topic(raised.topic, "retention.ms", str(raised.to_ms))
+        make_settings_topic(admin, planned.before.settings)
+        write_settings(config, znodes)  # before a mark is written: who reads one finds the topic filled
         topic = SettingsTopic(config, names, required_keys(znodes))
-        after = topic.write(partitions, lambda there: _version(admin, znodes, there, wanted, author))
+        after = topic.write(partitions, lambda there: _version(admin, znodes, there, planned, author))
         entry = HistoryEntry(what="settings changed", author=author, after=f"version {after.latest.number}")
         znodes.note_settings(after, entry)
-        return wanted, after, _wait_known(znodes, after.latest.number, timeout_s)
+        return planned, after, _wait_known(znodes, after.latest.number, timeout_s)
+
+
+def _planned(config: ConnectionConfig, znodes: Registry, chosen: Mapping[str, Any]) -> PlannedChange:
+    topic = SettingsTopic(config, ClusterNames(config.cluster), required_keys(znodes))
+    stand = _standing(znodes, topic.read())
+    after = _changed(stand.settings, chosen)
+    _expect_known(znodes, after)
+    wanted = wanted_topics(after)
+    raises = raised_retention(wanted, KafkaAdmin(config).topics([topic.name for topic in wanted]))
+    return PlannedChange(stand, after, tuple(raises))
 
 
 def _standing(znodes: Registry, in_topic: SettingsVersions | None) -> SettingsVersions:
@@ -122,20 +125,16 @@ def _expect_known(znodes: Registry, after: ClusterSettings) -> None:
         )
 
 
-def _unmarked(config: ConnectionConfig, stand: SettingsVersions) -> list[int]:
-    return stand.unmarked(KafkaAdmin(config).begins(ClusterNames(config.cluster).buffer))
-
-
 def _version(
     admin: KafkaAdmin,
     znodes: Registry,
     in_topic: SettingsVersions | None,
-    wanted: Wanted,
+    planned: PlannedChange,
     author: Author,
 ) -> Change:
     """The change of what stands, now that nobody else changes it."""
     stand = _standing(znodes, in_topic)
-    if stand != wanted.before:
+    if stand != planned.before:
         raise ConflictError("somebody else has changed the settings meanwhile: nothing was changed")
     now_ms = time.time_ns() // 1_000_000
     buffer = ClusterNames(stand.settings.cluster).buffer
@@ -148,7 +147,7 @@ def _version(
             for partition, offset in begins.items()
         }
         try:
-            return stand.changed(wanted.after, begin_at, author.by, author.reason, now_ms)
+            return stand.changed(planned.after, begin_at, author.by, author.reason, now_ms)
         except ValueError as error:
             raise ConfigError(str(error)) from error
 
