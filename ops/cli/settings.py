@@ -84,6 +84,7 @@ LABELS = {
     "max_delay_ms": "max delay",
     "levels_ms": "levels",
     "dedup_window_ms": "dedup window",
+    "max_request_bytes": "max request bytes",
 }
 
 
@@ -166,24 +167,32 @@ def _planned_data(planned: PlannedChange) -> dict[str, Any]:
         "cluster": planned.after.cluster,
         "version": planned.before.latest.number,
         "changes": {name: {"from": was, "to": will} for name, (was, will) in planned.changes.items()},
-        "topics": {raised.topic: {"from": raised.from_ms, "to": raised.to_ms} for raised in planned.raises},
+        "topics": [
+            {"topic": one.topic, "setting": one.key, "from": one.from_value, "to": one.to_value}
+            for one in planned.raises
+        ],
     }
 
 
 def _readable(data: dict[str, Any]) -> dict[str, Any]:
-    from delayline.times import render_duration
 
     changes = {
         LABELS.get(name, name): f"{_shown(name, one['from'])} -> {_shown(name, one['to'])}"
         for name, one in data["changes"].items()
     }
     topics = {
-        f"{topic} retention.ms": f"{render_duration(one['from'])} -> {render_duration(one['to'])}"
-        for topic, one in data["topics"].items()
+        f"{one['topic']} {one['setting']}": f"{_raised(one, 'from')} -> {_raised(one, 'to')}"
+        for one in data["topics"]
     }
     rest = {"nodes": " ".join(data["nodes"]) or "none is there"} if "nodes" in data else {}
     head = {"cluster": data["cluster"], "version": data["version"]}
     return head | (changes or {"changes": "none"}) | topics | rest
+
+
+def _raised(one: dict[str, Any], which: str) -> str:
+    from delayline.times import render_duration
+
+    return render_duration(one[which]) if one["setting"] == "retention.ms" else str(one[which])
 
 
 def _say_lower(done: PlannedChange) -> None:

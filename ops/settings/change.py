@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from delayline.names import ClusterNames
-from delayline.settings import ClusterSettings
+from delayline.settings import FIRST_MEANING, MOST_REQUEST_BYTES, OVERHEAD_BYTES, ClusterSettings
 from delayline.settings_versions import (
     CLOCKS_APART_MS,
     Begin,
@@ -22,11 +22,12 @@ from node.config import ConnectionConfig
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.members import members_of
 from ops.clients.settings_topic import Begins, Change, SettingsTopic
+from ops.clients.topic import Topic
 from ops.clients.zookeeper import registry, required_keys
 from ops.errors import ConfigError, ConflictError, UnavailableError
 from ops.topics.cluster_topics import make_settings_topic, write_settings
 from ops.topics.new_settings import expect_lasting
-from ops.topics.rules import RaisedRetention, raised_retention, wanted_topics
+from ops.topics.rules import RaisedSetting, raised, wanted_topics
 
 LOOK_S: Final = 0.1
 
@@ -37,7 +38,7 @@ class PlannedChange:
 
     before: SettingsVersions
     after: ClusterSettings
-    raises: tuple[RaisedRetention, ...]
+    raises: tuple[RaisedSetting, ...]
 
     @property
     def changes(self) -> dict[str, tuple[Any, Any]]:
@@ -68,8 +69,8 @@ def change(
         partitions = sorted(admin.begins(names.buffer))
         if not planned.changes and not planned.before.unmarked(partitions):
             return planned, planned.before, []
-        for raised in planned.raises:  # before anything waits for longer
-            admin.set_topic(raised.topic, "retention.ms", str(raised.to_ms))
+        for one in planned.raises:  # before anything waits for longer, or is larger
+            admin.set_topic(one.topic, one.key, str(one.to_value))
         make_settings_topic(admin, planned.before.settings)
         write_settings(config, znodes)  # before a mark is written: who reads one finds the topic filled
         topic = SettingsTopic(config, names, required_keys(znodes))
@@ -82,11 +83,23 @@ def change(
 def _planned(config: ConnectionConfig, znodes: Registry, chosen: Mapping[str, Any]) -> PlannedChange:
     topic = SettingsTopic(config, ClusterNames(config.cluster), required_keys(znodes))
     stand = _standing(znodes, topic.read())
-    after = _changed(stand.settings, chosen)
+    names = [topic.name for topic in wanted_topics(stand.settings)]
+    there = KafkaAdmin(config).topics(names)
+    after = _changed(stand.settings, _with_size(stand.settings, chosen, there))
     _expect_known(znodes, after)
-    wanted = wanted_topics(after)
-    raises = raised_retention(wanted, KafkaAdmin(config).topics([topic.name for topic in wanted]))
-    return PlannedChange(stand, after, tuple(raises))
+    return PlannedChange(stand, after, tuple(raised(after, there)))
+
+
+def _with_size(
+    before: ClusterSettings, chosen: Mapping[str, Any], there: Mapping[str, Topic]
+) -> Mapping[str, Any]:
+    """In the first meaning a request may have what the buffer takes: nearly that it may have in the next."""
+    buffer = there.get(ClusterNames(before.cluster).buffer)
+    is_raised = before.meaning == FIRST_MEANING < chosen.get("meaning", FIRST_MEANING)
+    if buffer is None or not is_raised or "max_request_bytes" in chosen:
+        return chosen
+    most_bytes = int(buffer.settings["max.message.bytes"]) - OVERHEAD_BYTES
+    return {**chosen, "max_request_bytes": max(1, min(most_bytes, MOST_REQUEST_BYTES))}
 
 
 def _standing(znodes: Registry, in_topic: SettingsVersions | None) -> SettingsVersions:

@@ -171,24 +171,33 @@ def _dead_letter(buffer_max_message_bytes: int) -> tuple[Setting, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class RaisedRetention:
-    """A topic whose records have to be kept for longer. -1: for ever."""
+class RaisedSetting:
+    """A setting of a topic that has to be more."""
 
     topic: str
-    from_ms: int
-    to_ms: int
+    key: str
+    from_value: int
+    to_value: int
 
 
-def raised_retention(wanted: Iterable[WantedTopic], actual: Mapping[str, Topic]) -> list[RaisedRetention]:
-    """Which topics keep their records for too short, of those that are there."""
-    return [
-        RaisedRetention(topic.name, int(actual[topic.name].settings["retention.ms"]), int(setting.value))
-        for topic in wanted
+def raised(settings: ClusterSettings, actual: Mapping[str, Topic]) -> list[RaisedSetting]:
+    """What has to be raised for these settings, of the topics that are there: how long they keep their
+    records (-1: for ever), and how large these may be.
+    """
+    found = [
+        RaisedSetting(topic.name, setting.key, int(is_now), int(setting.value))
+        for topic in wanted_topics(settings)
         for setting in topic.settings
-        if setting.key == "retention.ms"
-        and topic.name in actual
-        and not setting.allows(actual[topic.name].settings["retention.ms"])
+        if topic.name in actual
+        and setting.rule == "at least"
+        and setting.key in {"retention.ms", "max.message.bytes"}
+        and not setting.allows(is_now := actual[topic.name].settings[setting.key])
     ]
+    letters = actual.get(ClusterNames(settings.cluster).dead_letter)
+    least_bytes = least_buffer_bytes(settings) + OVERHEAD_BYTES
+    if letters is not None and (is_now_bytes := int(letters.settings["max.message.bytes"])) < least_bytes:
+        found.append(RaisedSetting(letters.name, "max.message.bytes", is_now_bytes, least_bytes))
+    return found
 
 
 def check(

@@ -13,10 +13,17 @@ from confluent_kafka import Producer
 
 from delayline.names import parse_source
 from delayline.receipt import Receipt
-from delayline.settings import SETTINGS
+from delayline.settings import BUFFER_MAX_MESSAGE_BYTES, OVERHEAD_BYTES, SETTINGS
 from delayline.settings_record import KEY, PARTITION, encode_settings, signed
 from delayline.settings_versions import SettingsVersions
-from delayline.wire import Header, SettingsMark, SettingsPlace, settings_mark_headers
+from delayline.wire import (
+    H_AFTER,
+    H_TARGET_TOPIC,
+    Header,
+    SettingsMark,
+    SettingsPlace,
+    settings_mark_headers,
+)
 from election.operators import Author
 from node.kafka import known_settings
 from node.kafka.known_settings import NOTHING_READ, ReadSettings, read_settings
@@ -398,6 +405,10 @@ def test_a_cluster_of_the_first_meaning_takes_a_new_one_first(make_cluster: Make
         fates = settled(cluster, sender, "after")
         assert fates_of(fates, after) == {"delivered"}
         assert fates.of[copied] == ["bad-op"]
+    assert cluster_topics.read_settings(cluster.connection).max_request_bytes == (
+        BUFFER_MAX_MESSAGE_BYTES - OVERHEAD_BYTES
+    )
+    assert cluster_topics.check(cluster.connection) == []
 
 
 def test_a_change_waits_until_every_node_knows_its_meaning(cluster: Cluster) -> None:
@@ -423,6 +434,26 @@ def test_a_longer_delay_has_the_log_kept_for_longer_first(cluster: Cluster) -> N
     assert [raised.topic for raised in wanted.raises] == [cluster.names.buffer]
     change_to(cluster, max_delay_ms=400 * DAY_MS)
     assert cluster_topics.check(cluster.connection) == []
+
+
+def test_a_larger_request_has_the_topics_take_more_first(cluster: Cluster) -> None:
+    most_bytes = cluster.settings.max_request_bytes
+    value = bytes(most_bytes + 1)
+    cluster.start_here("a")
+    headers = [(H_TARGET_TOPIC, cluster.target().encode()), (H_AFTER, b"10ms")]
+    before = send(cluster, 0, None, value, headers, "lz4")
+    cluster.tail.wait(lambda: len(cluster.dead_letters) == 1, "it is a dead letter")
+    planned = change.plan(cluster.connection, {"max_request_bytes": 2 * most_bytes})
+    assert [(one.topic, one.key, one.to_value) for one in planned.raises] == [
+        (cluster.names.buffer, "max.message.bytes", 2 * most_bytes + OVERHEAD_BYTES),
+        (cluster.names.dead_letter, "max.message.bytes", 2 * most_bytes + 2 * OVERHEAD_BYTES),
+    ]
+    change_to(cluster, max_request_bytes=2 * most_bytes)
+    assert cluster_topics.check(cluster.connection) == []
+    after = send(cluster, 0, None, value, headers, "lz4")
+    (delivered,) = cluster.wait_delivered(1)
+    assert (delivered.text("delay-source"), delivered.value) == (after, value)
+    assert [letter.text("delay-source") for letter in cluster.dead_letters] == [before]
 
 
 def test_a_partition_that_was_added_is_read_by_what_held_before_until_the_next_change(
