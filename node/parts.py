@@ -173,7 +173,7 @@ class Parts:
 
     def open_apply(self, gap: Gap | None) -> None:
         """Assigns the buffer's partitions. Raises what `Applier.open` raises."""
-        self.applier.open(self.checkpoint_reader.latest(), gap)
+        self.applier.open(self.checkpoint_reader.latest, gap)
 
     def start_apply(self) -> None:
         """Starts to read the log, once it is opened."""

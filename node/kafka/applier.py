@@ -94,13 +94,16 @@ class Applier(Worker):
             return self._behind
         return topic_forbidden(RefusalCode.BUFFER_FORBIDDEN, self._names.buffer)
 
-    def open(self, last: Checkpoint | None, gap: Gap | None = None) -> None:
+    def open(self, latest: Callable[[], Checkpoint | None], gap: Gap | None = None) -> None:
         """Assigns the partitions. Raises `OffsetsGone` if retention has passed messages that the view has not
         read, `PlaceLost` if so and an empty view lacks nothing, `NotRebuildable` if it may have passed some
         that are not delivered and an empty view lacks them, `LogTooShort` if the view or the last checkpoint
         has read what the log does not have, `Unanswered`.
 
         An empty view of a cluster that carries begins where the last checkpoint says that it may (rule 12).
+
+        `latest`: the last checkpoint, as it is known by then. What it has seen is below the log's end only
+        if that is asked for later; what it no longer needs may be gone only if it is the later one.
 
         `gap`: what an operator has given up. With it the log is what was below `gap.read`, and what is from
         `gap.begin` on: a view that has applied the one, and reads the other, is a function of that log, the
@@ -118,11 +121,12 @@ class Applier(Worker):
         self._learn_settings()
         reader = TopicReader(self._client_config, self._names.buffer, aborted=True)
         given_up = None if gap is None or not self._stands_at(gap) else gap
+        before = latest()
         try:
             bounds = {partition: reader.bounds(partition) for partition in self._view.reached().read}
-            self._expect_end({partition: high for partition, (_, high) in bounds.items()}, last)
+            self._expect_end({partition: high for partition, (_, high) in bounds.items()}, before)
             begins = {partition: low for partition, (low, _) in bounds.items()}
-            offsets = self._offsets(begins, last, given_up)
+            offsets = self._offsets(begins, latest(), given_up)
             to = self._view.lacks_duplicates()
             if to is not None:
                 self._view.know_duplicates(self._duplicates(self._view.reached().applied, to))

@@ -137,13 +137,13 @@ def carried(*carried: int, **changes: Any) -> Checkpoint:
 def test_an_empty_view_begins_where_the_last_checkpoint_says_that_it_may(log: Log, view: View) -> None:
     log.begins = {0: 30, 1: 0}
     opened = Opened(view)
-    opened.applier.open(carried(40, 0))
+    opened.applier.open(lambda: carried(40, 0))
     assert (log.reached, view.reached().read) == ({0: 40, 1: 0}, {0: 40, 1: 0})
     assert opened.asked == [({0: 40, 1: 0}, {0: 60, 1: 60})]
 
 
 def test_a_partition_that_the_last_checkpoint_lacks_is_read_from_its_beginning(log: Log, view: View) -> None:
-    Opened(view).applier.open(carried(40))
+    Opened(view).applier.open(lambda: carried(40))
     assert log.reached == {0: 40, 1: 0}
 
 
@@ -156,28 +156,35 @@ def test_an_empty_view_begins_at_the_beginning_where_nothing_else_is_said(
     log: Log, view: View, settings: ClusterSettings, last: Checkpoint | None
 ) -> None:
     opened = Opened(view, settings)
-    opened.applier.open(last)
+    opened.applier.open(lambda: last)
     assert (log.reached, opened.asked) == ({0: 0, 1: 0}, [])
 
 
 def test_a_view_that_is_not_empty_reads_on_where_it_stands(log: Log, view: View) -> None:
     take(view, at(0, 0, schedule(5_000)))
-    Opened(view).applier.open(carried(40, 50))
+    Opened(view).applier.open(lambda: carried(40, 50))
     assert log.reached == {0: 1, 1: 0}
 
 
 def test_markers_between_what_was_carried_and_the_beginning_are_not_missed(log: Log, view: View) -> None:
     log.begins = {0: 62, 1: 0}
-    Opened(view).applier.open(carried(60, 50, read={0: 62, 1: 60}))
+    Opened(view).applier.open(lambda: carried(60, 50, read={0: 62, 1: 60}))
     assert (log.reached, view.reached()) == ({0: 62, 1: 50}, Reached({0: 60, 1: 50}, {0: 62, 1: 50}))
+
+
+def test_what_retention_takes_meanwhile_is_weighed_by_the_checkpoint_of_then(log: Log, view: View) -> None:
+    log.begins = {0: 0, 1: 51}
+    before_and_after = iter([carried(40, 50), carried(40, 51)])
+    Opened(view).applier.open(lambda: next(before_and_after))
+    assert log.reached == {0: 40, 1: 51}
 
 
 def test_an_empty_view_does_not_begin_where_what_waits_may_be_gone(log: Log, view: View) -> None:
     log.begins = {0: 0, 1: 51}
     with pytest.raises(NotRebuildable, match=r"delay.buffer/1 begins at offset 51; .* from offset 50 on"):
-        Opened(view).applier.open(carried(40, 50))
+        Opened(view).applier.open(lambda: carried(40, 50))
     assert (view.reached(), log.open) == (Reached({0: 0, 1: 0}, {0: 0, 1: 0}), 0)
-    Opened(view).applier.open(carried(40, 51))
+    Opened(view).applier.open(lambda: carried(40, 51))
     assert log.reached == {0: 40, 1: 51}
 
 
@@ -186,14 +193,14 @@ def test_what_an_operator_has_given_up_is_left_out_and_the_rest_begins_as_it_may
 ) -> None:
     log.begins = {0: 30, 1: 55}
     gap = Gap({0: 0, 1: 0}, {0: 30, 1: 55}, Author("somebody", "why", 1))
-    Opened(view).applier.open(carried(40, 50), gap)
+    Opened(view).applier.open(lambda: carried(40, 50), gap)
     assert log.reached == {0: 40, 1: 55}
 
 
 def test_nothing_begins_in_a_log_that_has_lost_its_end(log: Log, view: View) -> None:
     log.ends = {0: 100, 1: 59}
     with pytest.raises(LogTooShort, match=r"delay.buffer/1 ends at offset 59; it has been read to 60"):
-        Opened(view).applier.open(carried(40, 50))
+        Opened(view).applier.open(lambda: carried(40, 50))
     assert view.lacks_duplicates() is None
 
 
@@ -216,7 +223,7 @@ def test_a_place_is_lost_where_an_empty_view_would_lack_nothing(
     take(view, at(0, 0, schedule(5_000)), at(1, 0, schedule(5_000)))
     log.begins = {0: 1, 1: 50}
     with pytest.raises(error, match=r"delay.buffer/1 begins at offset 50; the view has read to 1"):
-        Opened(view, settings).applier.open(last)
+        Opened(view, settings).applier.open(lambda: last)
     assert log.open == 0
 
 
@@ -224,7 +231,7 @@ def test_so_it_is_where_a_partition_was_not_read_at_all(log: Log, view: View) ->
     take(view, at(0, 0, schedule(5_000)))
     log.begins = {0: 0, 1: 50}
     with pytest.raises(PlaceLost):
-        Opened(view).applier.open(carried(40, 50))
+        Opened(view).applier.open(lambda: carried(40, 50))
 
 
 def test_who_knows_a_later_checkpoint_than_the_topic_does_not_forget_it(log: Log, view: View) -> None:
@@ -232,7 +239,7 @@ def test_who_knows_a_later_checkpoint_than_the_topic_does_not_forget_it(log: Log
     view.align(carried(40, 50, number=2))
     log.begins = {0: 10, 1: 10}
     with pytest.raises(OffsetsGone):
-        Opened(view).applier.open(carried(40, 50, number=1))
+        Opened(view).applier.open(lambda: carried(40, 50, number=1))
 
 
 def run(opened: Opened, poll: Callable[[], list[LogRecord]], log: Log) -> Exception:
@@ -263,7 +270,7 @@ def test_a_place_that_is_lost_while_the_log_is_read_is_told_from_a_log_that_has_
         raise OffsetsGone("delay.buffer/1 has no offset 0")
 
     opened = Opened(view, settings)
-    opened.applier.open(None)
+    opened.applier.open(lambda: None)
     log.begins[1] = begin
     log.unanswered = 1
     assert type(run(opened, gone, log)) is error
@@ -276,9 +283,9 @@ def test_which_of_them_are_duplicates_is_asked_for_again_until_it_is_known(log: 
     opened = Opened(view)
     opened.duplicates = [Unanswered("a transaction is open"), {(0, 41)}]
     with pytest.raises(Unanswered):
-        opened.applier.open(carried(40, 50))
+        opened.applier.open(lambda: carried(40, 50))
     assert (log.open, view.reached().read) == (0, {0: 40, 1: 50})
-    opened.applier.open(carried(45, 55, seen={0: 70, 1: 70}))
+    opened.applier.open(lambda: carried(45, 55, seen={0: 70, 1: 70}))
     assert opened.asked == [({0: 40, 1: 50}, {0: 60, 1: 60})] * 2
     kept = schedule(5_000, "a")._replace(keep=True)
     take(view, at(0, 40, kept), at(0, 41, kept._replace(id="b")))
@@ -287,13 +294,13 @@ def test_which_of_them_are_duplicates_is_asked_for_again_until_it_is_known(log: 
 
 def test_a_process_that_died_on_the_way_asks_for_them_again(log: Log, tmp_path: Path) -> None:
     before = open_view(tmp_path / "store")
-    Opened(before).applier.open(carried(40, 50))
+    Opened(before).applier.open(lambda: carried(40, 50))
     take(before, at(0, 44, schedule(5_000)), at(1, 59, schedule(5_000)))
     before.flush()
     before.close()
     after = open_view(tmp_path / "store")
     opened = Opened(after)
-    opened.applier.open(carried(58, 58, seen={0: 70, 1: 70}))
+    opened.applier.open(lambda: carried(58, 58, seen={0: 70, 1: 70}))
     assert (log.reached, opened.asked) == ({0: 45, 1: 60}, [({0: 45, 1: 60}, {0: 60, 1: 60})])
     after.close()
 
@@ -310,7 +317,7 @@ def carry(offset: int, format_: int) -> LogRecord:
 
 def test_of_what_is_read_with_a_newer_carry_nothing_is_applied(log: Log, view: View) -> None:
     opened = Opened(view)
-    opened.applier.open(None)
+    opened.applier.open(lambda: None)
     with pytest.raises(NewerCarry, match=r"delay.buffer/0/3: a carry has format 2; this version reads 1"):
         arrivals_of([carry(2, 1), carry(3, 2)], SettingsVersions.of(CARRYING), NAMES, KEYRING)
     error = run(opened, lambda: [carry(2, 1), carry(3, 2)], log)
