@@ -178,8 +178,9 @@ def kept(config: ConnectionConfig) -> Kept:
     _require_export(journal)
     state = journal.state()
     opened = 0 if state.open is None else len(state.open.asked)
-    export = KafkaAdmin(config).topic_id(journal.log.topic)
-    return Kept(export, journal.log.topic, state.taken, dict(state.counts), opened, journal.log.strangers)
+    return Kept(
+        journal.log.id(), journal.log.topic, state.taken, dict(state.counts), opened, journal.log.strangers
+    )
 
 
 def forget(config: ConnectionConfig, author: Author) -> Kept:

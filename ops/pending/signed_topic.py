@@ -2,8 +2,9 @@
 anybody else writes there is nothing.
 
 A copy of a record has a valid signature, too. Whoever reads takes a record only where it follows what is
-there, so that the copy of one that counts changes nothing; and copies of what was aborted are passed over, by
-what was aborted before them.
+there, so that the copy of one that counts changes nothing; copies of what was aborted are passed over, by
+what was aborted before them; and what was signed for an earlier topic of that name is nothing here, for the
+signature covers the topic's id.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _PARTITION: Final = 0
 _WAIT_S: Final = 0.2
 _PATIENCE_S: Final = 30.0
 _PRODUCER: Final = {
+    "allow.auto.create.topics": False,  # one that was deleted meanwhile stays so: what is sent there fails
     "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
     "message.max.bytes": 1_000_000_000,  # the brokers' limits decide
     "compression.type": "lz4",
@@ -59,6 +61,7 @@ class SignedTopic:
         self.strangers = 0  # records that were passed over
         # No two runs write the same record: that of one that was aborted counts for no other.
         self.run = secrets.token_hex(8).encode()
+        self._id: str | None = None
         self._config = config
         self._ring = ring
         self._wanted = WantedTopic(
@@ -80,7 +83,15 @@ class SignedTopic:
         if not admin.exists(self.topic):
             admin.require(beside)
             admin.create(self._wanted, admin.topics([beside])[beside].replication)
-        return admin.topic_id(self.topic)
+        return self.id()
+
+    def id(self) -> str:
+        """The topic's id. ConflictError if it is another topic than it was when it was asked for before."""
+        found = KafkaAdmin(self._config).topic_id(self.topic)
+        if self._id not in {None, found}:
+            raise ConflictError(f"{self.topic} was deleted and made anew meanwhile: run it again")
+        self._id = found
+        return found
 
     def exists(self) -> bool:
         """Whether it is there."""
@@ -89,9 +100,10 @@ class SignedTopic:
     def records(self) -> Iterator[SignedRecord]:
         """What is committed there, and signed, from the beginning to the end that it has now.
 
-        Raises UnavailableError if somebody's transaction is open there, or Kafka does not answer.
+        Raises UnavailableError if somebody's transaction is open there, or Kafka does not answer, and
+        ConflictError if it was made anew.
         """
-        admin = KafkaAdmin(self._config)
+        admin, signed_name = KafkaAdmin(self._config), self._signed_name(self.id())
         begin, end = admin.begins(self.topic)[_PARTITION], admin.ends(self.topic)[_PARTITION]
         self.strangers = 0
         aborted: set[bytes] = set()
@@ -100,12 +112,12 @@ class SignedTopic:
             try:
                 for records in reader.read_to({_PARTITION: end}, poll_s=_WAIT_S, patience_s=_PATIENCE_S):
                     for record in records:
-                        if self._counts(record, aborted):
+                        if self._counts(record, signed_name, aborted):
                             yield SignedRecord(record.offset, record.value or b"")
             except Unanswered as error:
                 raise UnavailableError(str(error)) from error
 
-    def _counts(self, record: LogRecord, aborted: set[bytes]) -> bool:
+    def _counts(self, record: LogRecord, signed_name: str, aborted: set[bytes]) -> bool:
         signature = next((value for key, value in record.headers if key == H_SIGNATURE), None)
         if signature is None:
             self.strangers += 1
@@ -114,7 +126,7 @@ class SignedTopic:
             aborted.add(signature)
             return False
         try:
-            self._ring.check_checkpoint(signature, self.topic, _PARTITION, record.key, record.value)
+            self._ring.check_checkpoint(signature, signed_name, _PARTITION, record.key, record.value)
         except BadSignatureError as error:
             if error.unknown_key is not None:
                 raise OperatorError(f"{self.topic}: {error}: see 'delayline key'") from None
@@ -123,10 +135,15 @@ class SignedTopic:
         return signature not in aborted
 
     def produce(self, producer: Producer, key: bytes, value: bytes) -> None:
-        """Sends a record of it, signed."""
-        signature = self._ring.sign_checkpoint(self.topic, _PARTITION, key, value)
+        """Sends a record of it, signed: for the topic that was made or read before."""
+        assert self._id is not None, "it was made or read"
+        signature = self._ring.sign_checkpoint(self._signed_name(self._id), _PARTITION, key, value)
         headers: Any = [(H_SIGNATURE, signature)]  # the client's type says str | bytes, invariantly
         send(producer, self.topic, key, value, headers, _PARTITION)
+
+    def _signed_name(self, id_: str) -> str:
+        """What signatures cover. No topic's name has a slash, so no checkpoint is signed for this."""
+        return f"{self.topic}/{id_}"
 
 
 class Transactions:

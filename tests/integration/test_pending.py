@@ -22,6 +22,7 @@ from delayline.headers import H_ID, H_SCHEDULED_FOR, H_SIGNATURE
 from delayline.receipt import Receipt
 from election.operators import PauseState
 from ops.clients.kafka import KafkaAdmin
+from ops.pending.signed_topic import SignedTopic
 from tests.integration.test_carrying import ends_of, forget
 from tests.logging_state import restored_logging
 from tests.support.cluster import Cluster
@@ -29,7 +30,7 @@ from tests.support.commands import Done, Operator
 from tests.support.fixtures import MakeCluster
 from tests.support.operators import AUTHOR, say
 from tests.support.requests import Sender, now_ms
-from tests.support.tail import Tail
+from tests.support.tail import Got, read_all
 from tests.support.waiting import PATIENCE_S, eventually
 
 SECOND_MS = 1_000
@@ -398,11 +399,37 @@ def test_what_strangers_write_beside_an_export_is_never_imported(
 
 def copy_all(cluster: Cluster, topic: str, *, signed: bool) -> None:
     """Writes all that stands in a topic once more, with its signatures or without."""
-    tail = Tail(cluster.bootstrap, [topic])
-    tail.catch_up()
+    write_copies(cluster, topic, read_all(cluster.bootstrap, topic), signed=signed)
+
+
+def write_copies(cluster: Cluster, topic: str, records: list[Got], *, signed: bool = True) -> None:
+    """Writes records into a topic, with their signatures or without."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
-    for got in tail.records[topic]:
+    for got in records:
         headers: Any = [header for header in got.headers if signed or header[0] != H_SIGNATURE]
         producer.produce(topic, got.value, got.key, 0, headers=headers)
     assert producer.flush(PATIENCE_S) == 0
-    tail.close()
+
+
+def test_what_was_signed_for_a_topic_that_was_deleted_is_nothing_in_the_one_made_anew(
+    make_cluster: MakeCluster, typed: Operator, tmp_path: Path
+) -> None:
+    old, new = make_cluster(), make_cluster(partitions=1)
+    old.start_here("old")
+    old.wait_candidates(1)
+    with producer_of(old) as producer:
+        producer.schedule(old.target(), b"taken out", after="1h").result(PATIENCE_S)
+    file, later = tmp_path / "out.jsonl", tmp_path / "later.jsonl"
+    export(typed, old, file)
+    assert import_(typed, new, file)["imported"] == 1
+    journal, progress = f"{old.name}.export", f"{new.name}.import"
+    earlier = {one: read_all(old.bootstrap, one) for one in (journal, progress)}
+    old.delete_topic(journal)
+    new.delete_topic(progress)
+    SignedTopic(old.connection, journal, old.keys).make(old.names.buffer)
+    SignedTopic(new.connection, progress, new.keys).make(new.names.buffer)
+    for topic, records in earlier.items():
+        write_copies(old, topic, records)
+    export(typed, old, later)
+    assert [line["op"] for line in lines_of(later)] == ["end"]
+    assert import_(typed, new, file)["before"] == 0
