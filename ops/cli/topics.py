@@ -12,8 +12,8 @@ from ops.cli.output import Format, emit, emit_one, output_option, say
 
 if TYPE_CHECKING:
     from delayline.settings import ClusterSettings
+    from ops.clients.topic_findings import TopicFinding
     from ops.topics.cluster_topics import Created
-    from ops.topics.rules import TopicFinding
 
 
 LIKE_MAX_DELAY = "max-delay"  # a retention; see `restore_command` (node/refusal.py), too

@@ -23,7 +23,8 @@ from node.core.ports import Unanswered
 from node.kafka.fetch.records import ABORTED, LogRecord
 from node.kafka.reader import TopicReader
 from ops.clients.kafka import KafkaAdmin
-from ops.clients.topic import Setting, WantedTopic
+from ops.clients.topic import Setting, Topic, WantedTopic
+from ops.clients.topic_findings import wrong_settings
 from ops.errors import ConflictError, OperatorError, UnavailableError, from_kafka
 
 MAX_MESSAGE_BYTES: Final = 32 << 20
@@ -32,6 +33,7 @@ KAFKA_TIMEOUT_S: Final = 30.0
 TRANSACTION_TIMEOUT_MS: Final = 15_000
 """For so long at most what was killed in the middle of a transaction holds up the buffer's readers."""
 
+_FOR_EVER: Final = "what it has must stay for ever"
 _PARTITION: Final = 0
 _WAIT_S: Final = 0.2
 _PATIENCE_S: Final = 30.0
@@ -69,21 +71,38 @@ class SignedTopic:
             1,
             "exactly",
             (
-                Setting("cleanup.policy", "delete", "exactly"),
-                Setting("retention.ms", "-1", "exactly"),
-                Setting("retention.bytes", "-1", "exactly"),
+                Setting("cleanup.policy", "delete", "exactly", _FOR_EVER),
+                Setting("retention.ms", "-1", "exactly", _FOR_EVER),
+                Setting("retention.bytes", "-1", "exactly", _FOR_EVER),
                 Setting("max.message.bytes", str(MAX_MESSAGE_BYTES), "free"),
-                Setting("unclean.leader.election.enable", "false", "exactly"),
+                Setting("unclean.leader.election.enable", "false", "exactly", _FOR_EVER),
             ),
         )
 
     def make(self, beside: str) -> str:
-        """Makes it if it is not there, with as many replicas as the topic `beside` has; its id."""
+        """Makes it if it is not there, with as many replicas as the topic `beside` has; its id.
+
+        Raises ConflictError if it is there, and is not as it must be: it would lose what it has.
+        """
         admin = KafkaAdmin(self._config)
-        if not admin.exists(self.topic):
+        there = admin.topics([self.topic])
+        if self.topic in there:
+            self._require_as_wanted(there[self.topic])
+        else:
             admin.require(beside)
             admin.create(self._wanted, admin.topics([beside])[beside].replication)
         return self.id()
+
+    def _require_as_wanted(self, actual: Topic) -> None:
+        if not self._wanted.takes(actual.partitions):
+            raise ConflictError(
+                f"topic {self.topic} has {actual.partitions} partitions, must have 1: import what it has,"
+                " delete it, and run this again"
+            )
+        wrong = wrong_settings(self._wanted, actual, self._config.bootstrap_servers)
+        if wrong:
+            found = "; ".join(f"{one.problem}; mend it: {one.mend}" for one in wrong)
+            raise ConflictError(f"topic {self.topic} is not as it must be: {found}")
 
     def id(self) -> str:
         """The topic's id. ConflictError if it is another topic than it was when it was asked for before."""

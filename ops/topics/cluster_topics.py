@@ -23,6 +23,7 @@ from node.config import ConnectionConfig
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.settings_topic import SettingsTopic
 from ops.clients.topic import Topic, WantedTopic
+from ops.clients.topic_findings import TopicFinding
 from ops.clients.zookeeper import registry
 from ops.cluster.accept_kafka import require_same, write_down
 from ops.errors import ConfigError, ConflictError, NotFoundError
@@ -30,7 +31,7 @@ from ops.topics import rules
 from ops.topics.new_settings import new_settings
 from ops.topics.restore import lost_settings, refuse_beside_records, require_all
 from ops.topics.restore import restore as restored
-from ops.topics.rules import TopicFinding, wanted_topics
+from ops.topics.rules import wanted_topics
 
 MOST_REPLICAS = 3
 

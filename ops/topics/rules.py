@@ -20,6 +20,7 @@ from delayline.settings import (
 )
 from delayline.times import DAY_MS, render_duration
 from ops.clients.topic import Setting, Topic, WantedTopic, min_insync_replicas
+from ops.clients.topic_findings import TopicFinding, alter_command, wrong_settings
 
 # A message that falls due on the last day of max_delay must outlive an outage of the whole service; Kafka's
 # own default retention is as long.
@@ -30,15 +31,6 @@ CHECKPOINT_COMPACTION_LAG_MS = DAY_MS
 
 
 _NAMED = 3
-
-
-@dataclass(frozen=True, slots=True)
-class TopicFinding:
-    """One thing that is wrong with one topic, and the command that mends it."""
-
-    topic: str
-    problem: str
-    mend: str
 
 
 def wanted_topics(settings: ClusterSettings, buffer_bytes: int = 0) -> tuple[WantedTopic, ...]:
@@ -245,10 +237,7 @@ class _Mender:
     bootstrap_servers: str
 
     def setting(self, topic: str, key: str, value: str) -> str:
-        return (
-            f"kafka-configs.sh --bootstrap-server {self.bootstrap_servers} --alter --entity-type topics"
-            f" --entity-name {topic} --add-config {key}={value}"
-        )
+        return alter_command(self.bootstrap_servers, topic, key, value)
 
     def partitions(self, topic: WantedTopic, actual: int) -> str:
         if actual > topic.partitions:
@@ -273,13 +262,7 @@ def _check_topic(topic: WantedTopic, actual: Topic, mender: _Mender, brokers: in
     if actual.replication < min(2, brokers):
         problem = f"has one replica on {brokers} brokers: losing that broker loses the topic"
         found.append(TopicFinding(topic.name, problem, "kafka-reassign-partitions.sh (two replicas or more)"))
-    for setting in topic.settings:
-        is_now = actual.settings.get(setting.key, "")
-        if not setting.allows(is_now):
-            problem = f"{setting.key} is {is_now}, must be {_demand(setting)}: {setting.why}"
-            found.append(
-                TopicFinding(topic.name, problem, mender.setting(topic.name, setting.key, setting.value))
-            )
+    found += wrong_settings(topic, actual, mender.bootstrap_servers)
     return found + _check_insync(actual, mender)
 
 
@@ -297,10 +280,6 @@ def _check_outlives(
             f"retention.ms is {is_now}, must be no less than that of {other.name}, {least}: {_READ_BESIDE}"
         )
         yield TopicFinding(topic.name, problem, mender.setting(topic.name, "retention.ms", least))
-
-
-def _demand(setting: Setting) -> str:
-    return setting.value if setting.rule == "exactly" else f"{setting.rule} {setting.value}"
 
 
 def _check_insync(actual: Topic, mender: _Mender) -> list[TopicFinding]:

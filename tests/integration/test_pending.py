@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from delayline.headers import H_ID, H_SCHEDULED_FOR, H_SIGNATURE
 from delayline.receipt import Receipt
 from election.operators import PauseState
 from ops.clients.kafka import KafkaAdmin
+from ops.errors import ConflictError
 from ops.pending.signed_topic import SignedTopic
 from tests.integration.test_carrying import ends_of, forget
 from tests.logging_state import restored_logging
@@ -433,3 +435,25 @@ def test_what_was_signed_for_a_topic_that_was_deleted_is_nothing_in_the_one_made
     export(typed, old, later)
     assert [line["op"] for line in lines_of(later)] == ["end"]
     assert import_(typed, new, file)["before"] == 0
+
+
+@pytest.mark.parametrize(
+    ("partitions", "config", "said"),
+    [
+        (1, {"cleanup.policy": "compact"}, "cleanup.policy is compact, must be delete"),
+        (1, {"retention.ms": "3600000"}, "retention.ms is 3600000, must be -1"),
+        (1, {"unclean.leader.election.enable": "true"}, "unclean.leader.election.enable is true"),
+        (2, {}, "has 2 partitions, must have 1"),
+    ],
+)
+def test_a_topic_that_would_not_keep_what_is_taken_out_is_refused(
+    cluster: Cluster, partitions: int, config: dict[str, str], said: str
+) -> None:
+    kept = {"cleanup.policy": "delete", "retention.ms": "-1", "unclean.leader.election.enable": "false"}
+    topic = f"{cluster.name}.export"
+    cluster.make_topics({topic: kept | config}, partitions)
+    log = SignedTopic(cluster.connection, topic, cluster.keys)
+    with pytest.raises(ConflictError, match=re.escape(said)) as caught:
+        log.make(cluster.names.buffer)
+    for key in config:
+        assert f"--entity-name {topic} --add-config {key}={kept[key]}" in str(caught.value)

@@ -13,9 +13,9 @@ from delayline.settings import OVERHEAD_BYTES, ClusterSettings
 from delayline.times import MAX_MS
 from delayline.wire import delivery_headers
 from ops.clients.topic import Topic, min_insync_replicas
+from ops.clients.topic_findings import TopicFinding
 from ops.topics.rules import (
     RETENTION_MARGIN_MS,
-    TopicFinding,
     check,
     check_availability,
     check_target,
