@@ -17,10 +17,11 @@ from confluent_kafka import Producer
 
 from delayline.signing import Keyring
 from node.config import ConnectionConfig
-from ops.errors import ConflictError
+from ops.pending.formats import decode_entry
 from ops.pending.line import MessageLine
 from ops.pending.signed_topic import SignedTopic
 
+FORMAT: Final = 1
 TAKEN: Final = "cancelled"
 """The outcome of a cancel whose message is in the export."""
 
@@ -30,7 +31,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, tag_field="what", tag="ba
     these offsets.
     """
 
-    format: int = 1
+    format: int = FORMAT
     number: int
     messages: int
     outcomes_from: dict[int, int]
@@ -42,6 +43,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, tag_field="what", tag="as
     `Found`.
     """
 
+    format: int = FORMAT
     batch: int
     index: int
     cancel: str
@@ -53,6 +55,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, tag_field="what", tag="as
 class Instead(msgspec.Struct, frozen=True, kw_only=True, tag_field="what", tag="instead"):
     """What one of them had become by the time of its cancel, where that is another."""
 
+    format: int = FORMAT
     batch: int
     index: int
     message: MessageLine
@@ -61,6 +64,7 @@ class Instead(msgspec.Struct, frozen=True, kw_only=True, tag_field="what", tag="
 class Settled(msgspec.Struct, frozen=True, kw_only=True, tag_field="what", tag="settled"):
     """The outcomes of a batch's cancels, in order."""
 
+    format: int = FORMAT
     batch: int
     outcomes: list[str]
 
@@ -123,7 +127,7 @@ class Journal:
         An entry that does not follow those before it is a copy, and is passed over.
         """
         for offset, value in self.log.records():
-            entry = self._entry(value)
+            entry: Entry = decode_entry(value, _decode, FORMAT, f"{self.log.topic}, offset {offset}")
             match entry:
                 case Batch():
                     if state.open is None and entry.number == state.number + 1:
@@ -135,15 +139,6 @@ class Journal:
                         state.open.instead[entry.index] = entry.message
                 case Settled():
                     yield from _settle(state, entry, export)
-
-    def _entry(self, value: bytes) -> Entry:
-        try:
-            entry: Entry = _decode(value)
-        except msgspec.MsgspecError as error:
-            raise ConflictError(
-                f"{self.log.topic} has an entry that this version cannot read ({error}): upgrade delayline"
-            ) from None
-        return entry
 
 
 def _ask(opened: OpenBatch | None, entry: Asked, offset: int) -> None:

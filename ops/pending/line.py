@@ -16,6 +16,7 @@ from delayline.parser import NUL
 from delayline.recurrence import LARGEST_FACTOR, MISSED, SAME_INTERVAL, SHORTEST_MS, parse_cron
 from delayline.times import MAX_MS
 from delayline.wire import BY_KEY, Header, Recurrence, Schedule, user_headers
+from ops.pending.formats import newer_than
 from store.rows import ScheduledRow
 
 FORMAT: Final = 1
@@ -89,23 +90,19 @@ class EndLine(
 Line: TypeAlias = MessageLine | EndLine
 
 
-class _Versioned(msgspec.Struct):
-    format: int
-
-
 encode_line = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Line)
-_version_decoder = msgspec.json.Decoder(_Versioned)
 
 
 def decode_line(raw: bytes) -> Line:
     """Reads a line; `LineError` if it is none, `NewerFormat` if a newer version has written it."""
+    newer = newer_than(raw, FORMAT)
+    if newer is not None:
+        raise NewerFormat(newer)
     try:
         line: Line = _decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        _refuse_newer(raw)
         raise LineError(f"it is no line of an export: {error}") from None
-    _refuse_newer_format(line.format)
     flaw = _flaw(line) if isinstance(line, MessageLine) else None
     if flaw is not None:
         raise LineError(flaw)
@@ -142,18 +139,6 @@ def _cron_flaw(cron: str) -> str | None:
     except ValueError as error:
         return f"cron is {cron[:80]!r}: {error}"
     return None
-
-
-def _refuse_newer(raw: bytes) -> None:
-    try:
-        _refuse_newer_format(_version_decoder.decode(raw).format)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return
-
-
-def _refuse_newer_format(version: int) -> None:
-    if version > FORMAT:
-        raise NewerFormat(f"its format is {version}, and this version reads {FORMAT}: upgrade delayline")
 
 
 class Found(NamedTuple):

@@ -6,19 +6,23 @@ is in, and however often that is given: its place in its export is the same in a
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 from confluent_kafka import Producer
 
 from delayline.signing import Keyring
 from node.config import ConnectionConfig
-from ops.errors import ConflictError
+from ops.pending.formats import decode_entry
 from ops.pending.signed_topic import SignedTopic
+
+FORMAT: Final = 1
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """All lines of an export up to a place are imported. `run`: who has written it."""
 
-    format: int = 1
+    format: int = FORMAT
     export: str
     place: int
     messages: int
@@ -45,13 +49,8 @@ class Progress:
     def read(self) -> dict[str, Imported]:
         """How far each export is. An older word, which may be a copy, takes nothing back."""
         found: dict[str, Imported] = {}
-        for _, value in self.log.records():
-            try:
-                entry = _decode(value)
-            except msgspec.MsgspecError as error:
-                raise ConflictError(
-                    f"{self.log.topic} has what this version cannot read ({error}): upgrade delayline"
-                ) from None
+        for offset, value in self.log.records():
+            entry = decode_entry(value, _decode, FORMAT, f"{self.log.topic}, offset {offset}")
             known = found.get(entry.export)
             if known is None or known.place < entry.place:
                 found[entry.export] = entry

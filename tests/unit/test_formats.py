@@ -21,8 +21,9 @@ from node.refusal import RefusalCode, checkpoint_unreadable
 from node.snapshot import manifest
 from node.zookeeper import operator_watch
 from ops.checkpoint import export
-from ops.errors import ConfigError
-from ops.pending import line
+from ops.errors import ConfigError, ConflictError
+from ops.pending import journal, line, progress
+from ops.pending.signed_topic import SignedRecord
 from store import checkpoint, identity, keys, rows
 from store.checkpoint import Checkpoint, NewerCheckpoint, UnreadableCheckpoint
 from store.identity import Identity
@@ -30,6 +31,9 @@ from store.operations import SkipRequest
 from store.rocks import RocksStore
 from store.rows import NewerCarry, decode_carry
 from tests.support.keys import KEYRING
+from tests.unit.test_pending_journal import CONFIG as CONNECTION
+from tests.unit.test_pending_journal import whole
+from tests.unit.test_pending_line import line as waits
 
 PAGE = (Path(__file__).parents[2] / "docs" / "design.md").read_text()
 NUMBERS = {
@@ -51,6 +55,8 @@ NUMBERS = {
     "`history`": [operators.HISTORY_FORMAT],
     "snapshot": [manifest.FORMAT],
     "an export of pending messages": [line.FORMAT],
+    "the journal of an export": [journal.FORMAT],
+    "the progress of imports": [progress.FORMAT],
     "an export of checkpoints": [export.FORMAT],
 }
 SETTINGS = ClusterSettings()
@@ -179,6 +185,46 @@ def test_a_newer_carry_is_not_read() -> None:
 def test_an_export_of_another_format_is_not_imported(format_: int) -> None:
     with pytest.raises(ConfigError, match=f"the file has format {format_}; this version reads format 2"):
         export.read_file(b'{"format": %d}' % format_, "the file")
+
+
+# -- what moves to another cluster
+
+
+def journal_of(raw: bytes) -> object:
+    read = journal.Journal(CONNECTION, KEYRING)
+    read.log.records = lambda: iter([SignedRecord(7, raw)])  # type: ignore[method-assign]
+    return read.state()
+
+
+def progress_of(raw: bytes) -> object:
+    read = progress.Progress(CONNECTION, KEYRING)
+    read.log.records = lambda: iter([SignedRecord(7, raw)])  # type: ignore[method-assign]
+    return read.read()
+
+
+@pytest.mark.parametrize("raw", [b'{"format": 2}', b'{"what": "another", "format": 2, "batch": "no number"}'])
+@pytest.mark.parametrize(
+    ("read", "topic"), [(journal_of, "delay.export"), (progress_of, "delay.import")], ids=["out", "in"]
+)
+def test_a_newer_entry_of_an_export_or_an_import_is_refused_before_all_else_is_looked_at(
+    raw: bytes, read: Callable[[bytes], object], topic: str
+) -> None:
+    match = f"^{topic}, offset 7: its format is 2, and this version reads 1: upgrade delayline$"
+    with pytest.raises(ConflictError, match=match):
+        read(raw)
+
+
+@pytest.mark.parametrize("read", [journal_of, progress_of], ids=["out", "in"])
+def test_an_entry_that_cannot_be_read_is_not_passed_over(read: Callable[[bytes], object]) -> None:
+    with pytest.raises(ConflictError, match=r"offset 7: this version cannot read it .*: upgrade delayline"):
+        read(b'{"format": 1}')
+
+
+@pytest.mark.parametrize(
+    "entry", [*whole(1, "cancelled"), journal.Instead(batch=1, index=0, message=waits())]
+)
+def test_each_entry_of_an_export_has_its_format(entry: journal.Entry) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(entry))["format"] == journal.FORMAT
 
 
 # -- stores
