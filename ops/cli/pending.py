@@ -93,7 +93,8 @@ def import_command(output: Format, messages: Path, rate: float, *, check: bool, 
     """Have the messages of FILE wait in a cluster, each once, however often it is imported.
 
     All of FILE is checked before: if the cluster would refuse a message, nothing is sent, and the exit code
-    is 5. Killed, it is started again with the same words.
+    is 5. Killed, it is started again with the same words. A message that has no id gets moved/EXPORT/SOURCE,
+    after the columns of its line: cancel it by that.
     """
     from ops.pending import imports
 
@@ -101,11 +102,14 @@ def import_command(output: Format, messages: Path, rate: float, *, check: bool, 
     checked = imports.check(cluster, messages)
     if checked.missing:
         say(f"targets that are not there now: {', '.join(checked.missing[:5])}")
+    if checked.moved_id is not None:
+        say(f"a message without an id gets one of its export and source, such as {checked.moved_id}")
     if check:
         return _show_checked(output, checked)
     imports.require_taken(messages, cluster.config.cluster, checked)
     sent = imports.send_file(cluster, messages, rate, someone(f"import of {messages}"), say)
-    emit_one(output, {"messages": checked.messages, "imported": sent, "before": checked.messages - sent})
+    done = {"messages": checked.messages, "imported": sent, "before": checked.messages - sent}
+    emit_one(output, {"export": checked.export} | done)
     return 0
 
 

@@ -35,8 +35,13 @@ and clocks may differ by as much.
 
 
 def id_of(line: MessageLine) -> str:
-    """The id of the message in its new cluster: its own, or one that names its source in the old one."""
-    return line.id if line.id is not None else f"moved/{line.source}"
+    """The id of the message in its new cluster: its own, or one that names where it comes from."""
+    return line.id if line.id is not None else moved_id(line)
+
+
+def moved_id(line: MessageLine) -> str:
+    """Names the export, too: two clusters that had one name, one after the other, say, have equal sources."""
+    return f"moved/{line.export}/{line.source}"
 
 
 def requests_of(line: MessageLine, now_ms: int) -> Iterator[BufferRecord]:
@@ -63,7 +68,7 @@ def _chain(line: MessageLine, columns: RecurrenceColumns, now_ms: int) -> Iterat
         if deliver_as_ms is not None:
             # One that is the last is the message itself; the others are known by when they are due.
             is_all = is_first and following is None
-            id_ = id_of(line) if is_all else f"moved/{line.source}/{deliver_as_ms}"
+            id_ = id_of(line) if is_all else f"{moved_id(line)}/{deliver_as_ms}"
             yield _message(line, id_, deliver_as_ms, expire_at_ms)
             expire_at_ms, is_first = None, False
         if following is None:

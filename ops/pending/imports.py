@@ -22,7 +22,7 @@ from node.config import ConnectionConfig
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.zookeeper import read_keys, registry
 from ops.errors import ConflictError, from_kafka
-from ops.pending.again import requests_of
+from ops.pending.again import moved_id, requests_of
 from ops.pending.file import Numbered, read_file
 from ops.pending.line import MessageLine
 from ops.pending.pace import Pace, Say
@@ -59,12 +59,13 @@ class Refused(NamedTuple):
 
 @dataclass(slots=True)
 class Checked:
-    """What an import would do. `left`: messages that are not imported yet; `requests`: what they become;
-    `refused`: the first lines that the cluster would not take, of `refusals`; `missing`: targets that are not
-    there now.
+    """What an import would do. `moved_id`: the first id that a message gets which has none of its own;
+    `left`: messages that are not imported yet; `requests`: what they become; `refused`: the first lines that
+    the cluster would not take, of `refusals`; `missing`: targets that are not there now.
     """
 
     export: str = ""
+    moved_id: str | None = None
     messages: int = 0
     left: int = 0
     requests: int = 0
@@ -129,6 +130,8 @@ def check(cluster: Cluster, file: Path) -> Checked:
         line = numbered.message
         checked.export = line.export
         checked.messages += 1
+        if line.id is None and checked.moved_id is None:
+            checked.moved_id = moved_id(line)
         imported = known.get(line.export)
         if imported is not None and line.place <= imported.place:
             continue

@@ -271,9 +271,10 @@ def test_an_operator_takes_what_waits_out_and_puts_it_back(
     exported = json.loads(command("pending", "export", file, "--confirm", "delay", "-o", "json"))
     assert exported["messages"] == 1
     imported = json.loads(command("pending", "import", file, "-o", "json"))
-    assert imported == {"messages": 1, "imported": 1, "before": 0}
+    line = json.loads(Path(file).read_text().splitlines()[0])
+    assert imported == {"export": line["export"], "messages": 1, "imported": 1, "before": 0}
     command("pending", "forget", "--confirm", "delay")
-    command("message", "cancel", f"moved/{json.loads(Path(file).read_text().splitlines()[0])['source']}")
+    command("message", "cancel", f"moved/{line['export']}/{line['source']}")
 
 
 def test_an_operator_whom_kafka_refuses_sees_what_zookeeper_has(

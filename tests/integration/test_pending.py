@@ -24,6 +24,7 @@ from delayline.receipt import Receipt
 from election.operators import PauseState
 from ops.clients.kafka import KafkaAdmin
 from ops.errors import ConflictError
+from ops.pending.file import write_file
 from ops.pending.signed_topic import SignedTopic
 from tests.integration.test_carrying import ends_of, forget
 from tests.logging_state import restored_logging
@@ -34,6 +35,7 @@ from tests.support.operators import AUTHOR, say
 from tests.support.requests import Sender, now_ms
 from tests.support.tail import Got, read_all
 from tests.support.waiting import PATIENCE_S, eventually
+from tests.unit.test_pending_line import line as line_of
 
 SECOND_MS = 1_000
 HOUR_MS = 3_600_000
@@ -64,10 +66,11 @@ def export(typed: Operator, cluster: Cluster, file: Path, *more: str) -> Done:
     return done
 
 
-def import_(typed: Operator, cluster: Cluster, file: Path) -> Any:
+def import_(typed: Operator, cluster: Cluster, file: Path) -> dict[str, Any]:
+    """What it has counted."""
     done = typed("import", str(file), "-o", "json", *of(cluster))
     assert done.code == 0, done.err
-    return done.data
+    return {what: count for what, count in done.data.items() if what != "export"}
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:
@@ -143,7 +146,7 @@ def test_messages_of_all_kinds_arrive_from_the_new_cluster_as_they_were(
     assert delivered == []
     got = next(one for one in old.delivered if one.value == b"plain")
     assert (got.partition, got.key, got.headers[:2]) == (1, b"k", list(OLD_HEADERS.items()))
-    assert got.text(H_ID) == f"moved/{plain.source}"
+    assert got.text(H_ID) == f"moved/{end['export']}/{plain.source}"
     assert got.number(H_SCHEDULED_FOR) == known[str(plain.source)]["scheduled_for_ms"]
     named = next(one for one in old.delivered if one.text(H_ID) == "named")
     assert (named.key, named.value) == (None, None)
@@ -259,7 +262,7 @@ def test_a_copy_leaves_all_where_it_is_and_can_be_put_back_once(
     file = tmp_path / "copy.jsonl"
     with producer_of(old) as producer:
         for n in range(5):
-            producer.schedule(old.target(), b"%d" % n, after="1h")
+            producer.schedule(old.target(), b"%d" % n, id=str(n), after="1h")
     done = export(typed, old, file, "--keep")
     assert (done.data["messages"], waiting(typed, old)) == (5, 5)
     again = typed("export", str(file), "--keep", *of(old))
@@ -457,3 +460,23 @@ def test_a_topic_that_would_not_keep_what_is_taken_out_is_refused(
         log.make(cluster.names.buffer)
     for key in config:
         assert f"--entity-name {topic} --add-config {key}={kept[key]}" in str(caught.value)
+
+
+def test_messages_of_two_clusters_that_had_one_name_are_both_delivered(
+    make_cluster: MakeCluster, typed: Operator, tmp_path: Path
+) -> None:
+    new = make_cluster()
+    new.start_here("new")
+    new.wait_candidates(1)
+    for name in ("first", "second"):
+        file = tmp_path / name
+        message = line_of(
+            target_topic=new.target(), source="delay.buffer/0/0", export=name, value=name.encode()
+        )
+        write_file(file, name, [message])
+        done = typed("import", str(file), "-o", "json", *of(new))
+        assert (done.code, done.data["export"]) == (0, name)
+        assert f"such as moved/{name}/delay.buffer/0/0" in done.err
+    new.wait_delivered(2)
+    ids = {got.value: got.text(H_ID) for got in new.delivered}
+    assert ids == {name.encode(): f"moved/{name}/delay.buffer/0/0" for name in ("first", "second")}

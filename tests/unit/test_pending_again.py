@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
@@ -16,13 +17,14 @@ from delayline.headers import (
     H_TARGET_KEY,
     H_TARGET_PARTITION,
     H_TIMES,
+    ID_MAX_BYTES,
 )
-from delayline.names import ClusterNames
+from delayline.names import MAX_OFFSET, MAX_PARTITION, TOPIC_MAX_LENGTH, ClusterNames, source
 from delayline.partitioner import partition_for
 from delayline.record import Reject, Schedule
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
-from delayline.times import HOUR_MS, MINUTE_MS
+from delayline.times import HOUR_MS, MAX_MS, MINUTE_MS
 from delayline.wire import parse
 from node.kafka.fetch.records import LogRecord
 from ops.pending.again import requests_of
@@ -31,7 +33,7 @@ from tests.unit.test_pending_line import line
 
 NOW_MS = 1_900_000_000_000 // HOUR_MS * HOUR_MS
 SETTINGS = ClusterSettings(cluster="new", partitions=3)
-MOVED = "moved/delay.buffer/1/42"
+MOVED = "moved/e/delay.buffer/1/42"
 
 
 def chain(**fields: Any) -> RecurrenceColumns:
@@ -106,6 +108,14 @@ def test_what_has_no_id_gets_one_that_names_its_source() -> None:
     assert (request.key, headers[H_ID], headers[H_IF_EXISTS]) == (MOVED.encode(), MOVED.encode(), b"keep")
     assert headers[H_TARGET_KEY] is None
     assert H_TARGET_PARTITION not in headers
+
+
+def test_the_longest_names_make_an_id_that_is_taken() -> None:
+    export = f"copy-{uuid.UUID(int=0)}"
+    longest = source("b" * TOPIC_MAX_LENGTH, MAX_PARTITION, MAX_OFFSET)
+    fields = {"export": export, "source": longest, "scheduled_for_ms": MAX_MS, "due_ms": MAX_MS}
+    message = line(**fields, occurrence=1, expire_at_ms=MAX_MS, recurrence=chain())
+    assert max(len(said(one)[0] or "") for one in requests_of(message, NOW_MS)) <= ID_MAX_BYTES
 
 
 def test_a_chain_goes_on_from_its_next_delivery_with_those_that_are_left() -> None:
