@@ -9,7 +9,9 @@ messages of their own, as the leader would have delivered them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
+
+import msgspec
 
 from delayline.headers import KEEP
 from delayline.recurrence import Occurrence, first_turn, next_turn, recurrence_headers
@@ -44,37 +46,69 @@ def moved_id(line: MessageLine) -> str:
     return f"moved/{line.export}/{line.source}"
 
 
-def requests_of(line: MessageLine, now_ms: int) -> Iterator[BufferRecord]:
-    """What to send: one request, or of a chain that has fallen behind some more.
+class Rest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left of a recurring line once some of it is sent: its deliveries from the one at `at_ms` on,
+    with the interval from that to the next one. `times`: how many they are.
+    """
+
+    at_ms: int
+    interval_ms: int
+    times: int | None
+
+
+class Step(NamedTuple):
+    """One request of a line. `rest`: what is left behind it; None: nothing."""
+
+    request: BufferRecord
+    rest: Rest | None = None
+
+
+def steps_of(line: MessageLine, now_ms: int, rest: Rest | None = None) -> Iterator[Step]:
+    """What to send: one request, or of a chain that has fallen behind some more. `rest`: it is gone on with
+    from there, by whoever knows that all before is sent.
+
+    Who goes on later, by another time, does what a leader does that was down in between. It knows the same:
+    the delivery that comes next, and how many are left. `all` goes on with the next one; `latest` and `skip`
+    pass what has been missed by now. No delivery comes twice, for each is later than the one before.
 
     Raises UnknownTimeZoneError.
     """
     if line.recurrence is None:
-        yield _message(line, id_of(line), line.scheduled_for_ms, line.expire_at_ms)
+        yield Step(_message(line, id_of(line), line.scheduled_for_ms, line.expire_at_ms))
     else:
-        yield from _chain(line, line.recurrence, now_ms)
+        yield from _chain(line, line.recurrence, now_ms, rest)
 
 
-def _chain(line: MessageLine, columns: RecurrenceColumns, now_ms: int) -> Iterator[BufferRecord]:
+def _chain(line: MessageLine, columns: RecurrenceColumns, now_ms: int, rest: Rest | None) -> Iterator[Step]:
     recurrence = _recurrence(columns)
     if line.occurrence is None:  # of cron: the first one is still to be found
-        yield _chain_from(line, line.scheduled_for_ms, recurrence)
+        yield Step(_chain_from(line, line.scheduled_for_ms, recurrence))
         return
     # As the first one of a chain that begins anew: `times` counts those that are left.
     current = Occurrence(1, line.scheduled_for_ms, recurrence)
     expire_at_ms, is_first = line.expire_at_ms, True
+    if rest is not None:
+        left = recurrence._replace(interval_ms=rest.interval_ms, times=rest.times)
+        current, expire_at_ms, is_first = Occurrence(1, rest.at_ms, left), None, False
     while not _starts_a_chain(current, expire_at_ms, now_ms):
         deliver_as_ms, following = next_turn(current, now_ms)
+        if following is not None:
+            current = _from_one(following)
         if deliver_as_ms is not None:
             # One that is the last is the message itself; the others are known by when they are due.
             is_all = is_first and following is None
             id_ = id_of(line) if is_all else f"{moved_id(line)}/{deliver_as_ms}"
-            yield _message(line, id_, deliver_as_ms, expire_at_ms)
+            request = _message(line, id_, deliver_as_ms, expire_at_ms)
+            yield Step(request, None if following is None else _rest(current))
             expire_at_ms, is_first = None, False
         if following is None:
             return
-        current = _from_one(following)
-    yield _chain_from(line, current.at_ms, current.recurrence)
+    yield Step(_chain_from(line, current.at_ms, current.recurrence))
+
+
+def _rest(current: Occurrence) -> Rest:
+    recurrence = current.recurrence
+    return Rest(at_ms=current.at_ms, interval_ms=recurrence.interval_ms, times=recurrence.times)
 
 
 def _starts_a_chain(current: Occurrence, expire_at_ms: int | None, now_ms: int) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,15 +23,18 @@ from node.config import ConnectionConfig
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.zookeeper import read_keys, registry
 from ops.errors import ConflictError, from_kafka
-from ops.pending.again import moved_id, requests_of
+from ops.pending.again import Rest, moved_id, steps_of
 from ops.pending.file import Numbered, read_file
-from ops.pending.line import MessageLine
 from ops.pending.pace import Pace, Say
 from ops.pending.progress import Imported, Progress
 from ops.pending.signed_topic import Transactions, send
 
 MOST_SENT: Final = 1_000
 MOST_SENT_BYTES: Final = 4 << 20
+MOST_OPEN_S: Final = 5.0
+"""Of one transaction; then another one is begun, within a line, too. All are far below the time-out of a
+transaction: who reads the buffer waits for so long.
+"""
 _SHOWN: Final = 10
 _MOST_TARGETS: Final = 1_000
 _RECORD_BYTES: Final = 100
@@ -133,9 +137,10 @@ def check(cluster: Cluster, file: Path) -> Checked:
         if line.id is None and checked.moved_id is None:
             checked.moved_id = moved_id(line)
         imported = known.get(line.export)
-        if imported is not None and line.place <= imported.place:
+        if imported is not None and imported.has(line.place):
             continue
-        _check_line(cluster, numbered, at_ms, checked)
+        rest = None if imported is None else imported.rest_at(line.place)
+        _check_line(cluster, numbered, rest, at_ms, checked)
         if len(targets) < _MOST_TARGETS:
             targets.add(line.target_topic)
     there = KafkaAdmin(cluster.config).topics(sorted(targets))
@@ -143,14 +148,16 @@ def check(cluster: Cluster, file: Path) -> Checked:
     return checked
 
 
-def _check_line(cluster: Cluster, numbered: Numbered, at_ms: int, checked: Checked) -> None:
+def _check_line(
+    cluster: Cluster, numbered: Numbered, rest: Rest | None, at_ms: int, checked: Checked
+) -> None:
     number, line = numbered
     checked.left += 1
     checked.overdue += line.due_ms <= at_ms
     checked.recurring += line.recurrence is not None
     refusal: tuple[str, str] | None = None
     try:
-        for request in requests_of(line, at_ms):
+        for request, _ in steps_of(line, at_ms, rest):
             checked.requests += 1
             refusal = refusal or cluster.refusal(request, at_ms)
     except UnknownTimeZoneError as error:
@@ -185,15 +192,48 @@ def send_file(cluster: Cluster, file: Path, rate: float, author: Author, say: Sa
     known = progress.read()
     sender = _Sender(cluster, transactions, progress, known, Pace(rate, say))
     for numbered in read_file(file):
-        imported = known.get(numbered.message.export)
-        if imported is None or imported.place < numbered.message.place:
-            sender.add(numbered)
+        imported, place = known.get(numbered.message.export), numbered.message.place
+        if imported is None:
+            sender.add(numbered, None)
+        elif not imported.has(place):
+            sender.add(numbered, imported.rest_at(place))
     sender.end()
-    return sender.pace.count
+    return sender.lines
+
+
+class Load:
+    """What a transaction has so far, and for how long it has been open. `clock`: in seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.requests = 0
+        self._size_bytes = 0
+        self._clock = clock
+        self._begun_s = clock()
+
+    def add(self, size_bytes: int) -> None:
+        """One request more."""
+        self.requests += 1
+        self._size_bytes += size_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is to be committed."""
+        is_much = self.requests >= MOST_SENT or self._size_bytes >= MOST_SENT_BYTES
+        return is_much or self._clock() - self._begun_s >= MOST_OPEN_S
+
+
+class _Reached(NamedTuple):
+    """How far what was sent is. `rest`: what is left of the line at that place."""
+
+    export: str
+    place: int
+    rest: Rest | None
 
 
 class _Sender:
-    """Sends lines, many in one transaction, with how far that is."""
+    """Sends lines, many in one transaction or one in many, with how far that is. `lines`: those that have
+    come to their ends.
+    """
 
     def __init__(
         self,
@@ -203,54 +243,57 @@ class _Sender:
         known: Mapping[str, Imported],
         pace: Pace,
     ) -> None:
-        self.pace = pace
+        self.lines = 0
         self._cluster = cluster
         self._transactions = transactions
         self._progress = progress
         self._known = known
-        self._last: MessageLine | None = None  # of the transaction that is open
-        self._lines = self._requests = self._size_bytes = 0
+        self._pace = pace
+        self._load = Load()
+        self._reached: _Reached | None = None  # in the transaction that is open
         self._sent = _Sent()
 
-    def add(self, numbered: Numbered) -> None:
-        """Sends the requests of a line."""
-        if self._last is None:
-            self._transactions.begin()
-        self._last = numbered.message
-        self._lines += 1
-        for request in requests_of(numbered.message, now_ms()):
-            self._requests += 1
-            self._size_bytes += _size_bytes(request)
-            headers: Any = request.headers
-            send(
-                self._transactions.producer,
-                self._cluster.names.buffer,
-                request.key,
-                request.value,
-                headers,
-                self._cluster.partition(request),
-                self._sent.answers(numbered.number),
-            )
-        if self._requests >= MOST_SENT or self._size_bytes >= MOST_SENT_BYTES:
-            self.end()
+    def add(self, numbered: Numbered, rest: Rest | None) -> None:
+        """Sends the requests of a line. `rest`: what is left of it."""
+        line = numbered.message
+        for request, left in steps_of(line, now_ms(), rest):
+            if self._reached is None:
+                self._transactions.begin()
+                self._load = Load()
+            self._load.add(_size_bytes(request))
+            self._send(request, numbered.number)
+            self._reached = _Reached(line.export, line.place, left)
+            self.lines += left is None
+            if self._load.is_full:
+                self.end()
+
+    def _send(self, request: BufferRecord, number: int) -> None:
+        headers: Any = request.headers
+        send(
+            self._transactions.producer,
+            self._cluster.names.buffer,
+            request.key,
+            request.value,
+            headers,
+            self._cluster.partition(request),
+            self._sent.answers(number),
+        )
 
     def end(self) -> None:
         """Commits what was sent, if anything was."""
-        last = self._last
-        if last is None:
+        reached, self._reached = self._reached, None
+        if reached is None:
             return
         self._transactions.flush()
         if self._sent.error is not None:
             failure = from_kafka(self._sent.error, self._cluster.config.bootstrap_servers)
             raise type(failure)(f"line {self._sent.number} was not taken: {failure}")
-        before = self._known[last.export].messages if last.export in self._known else 0
-        done = before + self.pace.count + self._lines
-        self._progress.write(self._transactions.producer, last.export, last.place, done, now_ms())
+        before = self._known[reached.export].messages if reached.export in self._known else 0
+        producer = self._transactions.producer
+        self._progress.write(producer, *reached, before + self.lines, now_ms())
         self._transactions.flush()
         self._transactions.commit()
-        lines, self._last = self._lines, None
-        self._lines = self._requests = self._size_bytes = 0
-        self.pace.add(lines, "messages imported")
+        self._pace.add(self._load.requests, "messages sent")
 
 
 class _Sent:

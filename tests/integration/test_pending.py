@@ -19,12 +19,14 @@ import pytest
 from confluent_kafka import Producer
 
 from delayline import DelayProducer, cron, every
-from delayline.headers import H_ID, H_SCHEDULED_FOR, H_SIGNATURE
+from delayline.headers import H_DELIVER_AT, H_ID, H_PARENT, H_SCHEDULED_FOR, H_SIGNATURE, H_TIMES
 from delayline.receipt import Receipt
+from delayline.recurrence import SAME_INTERVAL
 from election.operators import PauseState
 from ops.clients.kafka import KafkaAdmin
 from ops.errors import ConflictError
 from ops.pending.file import write_file
+from ops.pending.line import RecurrenceColumns
 from ops.pending.signed_topic import SignedTopic
 from tests.integration.test_carrying import ends_of, forget
 from tests.logging_state import restored_logging
@@ -252,6 +254,38 @@ def test_however_often_both_are_killed_each_message_arrives_once(
     for id_, moves in traffic.moved.items():
         carried_out = [at_ms for at_ms, receipt in moves if receipt.outcome(0).outcome == "rescheduled"]
         assert told[id_.encode()] == (carried_out[-1] if carried_out else begun_ms + HOUR_MS)
+
+
+def test_a_chain_that_takes_many_transactions_is_imported_once_however_often_that_is_killed(
+    make_cluster: MakeCluster, typed: Operator, tmp_path: Path
+) -> None:
+    new = make_cluster(partitions=1)
+    new.start_here("new")
+    new.wait_candidates(1)
+    file, first_ms = tmp_path / "chain.jsonl", now_ms() - 30 * SECOND_MS
+    every_second = RecurrenceColumns(None, SECOND_MS, SAME_INTERVAL, None, 500, None, "all")
+    chain = line_of(
+        target_topic=new.target(), id="c", scheduled_for_ms=first_ms, occurrence=1, recurrence=every_second
+    )
+    write_file(file, "e", [chain, line_of(target_topic=new.target(), id="last", place=8, export="e")])
+    killed, done = run_killed(4, random.Random(3), ["import", str(file), *of(new)])
+    assert done.returncode == 0, done.stderr
+    assert killed > 0
+    assert import_(typed, new, file) == {"messages": 2, "imported": 0, "before": 2}
+    sent = [
+        (got.text(H_ID), got.number(H_DELIVER_AT), got.text(H_TIMES))
+        for got in read_all(new.bootstrap, new.names.buffer)
+        if H_PARENT not in dict(got.headers)
+    ]
+    *alone, rest, last = sent
+    assert len(alone) > 30
+    assert alone == [
+        (f"moved/e/{chain.source}/{at_ms}", at_ms, None)
+        for at_ms in (first_ms + n * SECOND_MS for n in range(len(alone)))
+    ]
+    assert rest == ("c", first_ms + len(alone) * SECOND_MS, str(500 - len(alone)))
+    assert last == ("last", 1_000, None)
+    new.wait_delivered(30)
 
 
 def test_a_copy_leaves_all_where_it_is_and_can_be_put_back_once(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -27,8 +28,9 @@ from delayline.settings import ClusterSettings
 from delayline.times import HOUR_MS, MAX_MS, MINUTE_MS
 from delayline.wire import parse
 from node.kafka.fetch.records import LogRecord
-from ops.pending.again import requests_of
-from ops.pending.line import HeaderColumn, RecurrenceColumns
+from ops.pending.again import Rest, steps_of
+from ops.pending.imports import MOST_OPEN_S, MOST_SENT, MOST_SENT_BYTES, Load
+from ops.pending.line import HeaderColumn, MessageLine, RecurrenceColumns
 from tests.unit.test_pending_line import line
 
 NOW_MS = 1_900_000_000_000 // HOUR_MS * HOUR_MS
@@ -60,6 +62,11 @@ def parsed(request: BufferRecord, at_ms: int = NOW_MS + 1_000) -> Schedule:
     return found
 
 
+def requests_of(message: MessageLine) -> list[BufferRecord]:
+    """All that is sent, now."""
+    return [step.request for step in steps_of(message, NOW_MS)]
+
+
 def said(request: BufferRecord) -> tuple[str | None, int, str | None]:
     """The id, the time, and how often it comes; for chains."""
     headers = dict(request.headers)
@@ -74,7 +81,7 @@ def requests(
 ) -> list[tuple[str | None, int, str | None]]:
     fields = {"occurrence": 4, **fields}
     message = line(recurrence=recurrence, scheduled_for_ms=at_ms, due_ms=at_ms, **fields)
-    made = list(requests_of(message, NOW_MS))
+    made = requests_of(message)
     for one in made:
         parsed(one)
     return [said(one) for one in made]
@@ -90,7 +97,7 @@ def test_a_message_is_one_request_with_all_that_it_had() -> None:
         value=b"v",
         headers=[HeaderColumn("a", b"1"), HeaderColumn("a", None)],
     )
-    (request,) = requests_of(message, NOW_MS)
+    (request,) = requests_of(message)
     found = parsed(request)
     assert (found.id, found.target_topic, found.target_partition, found.target_key) == (
         "order-1",
@@ -103,7 +110,7 @@ def test_a_message_is_one_request_with_all_that_it_had() -> None:
 
 
 def test_what_has_no_id_gets_one_that_names_its_source() -> None:
-    (request,) = requests_of(line(), NOW_MS)
+    (request,) = requests_of(line())
     headers = dict(request.headers)
     assert (request.key, headers[H_ID], headers[H_IF_EXISTS]) == (MOVED.encode(), MOVED.encode(), b"keep")
     assert headers[H_TARGET_KEY] is None
@@ -115,7 +122,7 @@ def test_the_longest_names_make_an_id_that_is_taken() -> None:
     longest = source("b" * TOPIC_MAX_LENGTH, MAX_PARTITION, MAX_OFFSET)
     fields = {"export": export, "source": longest, "scheduled_for_ms": MAX_MS, "due_ms": MAX_MS}
     message = line(**fields, occurrence=1, expire_at_ms=MAX_MS, recurrence=chain())
-    assert max(len(said(one)[0] or "") for one in requests_of(message, NOW_MS)) <= ID_MAX_BYTES
+    assert max(len(said(one)[0] or "") for one in requests_of(message)) <= ID_MAX_BYTES
 
 
 def test_a_chain_goes_on_from_its_next_delivery_with_those_that_are_left() -> None:
@@ -181,7 +188,70 @@ def test_an_expiry_of_one_delivery_goes_with_that_alone() -> None:
     message = line(
         recurrence=chain(), scheduled_for_ms=at_ms, due_ms=at_ms, occurrence=1, expire_at_ms=at_ms + 1
     )
-    first, rest = requests_of(message, NOW_MS)
+    first, rest = requests_of(message)
     assert dict(first.headers)[H_EXPIRE_AT] == b"%d" % (at_ms + 1)
     assert said(rest) == (MOVED, at_ms + HOUR_MS, "ever")
     parsed(rest)
+
+
+def in_parts(message: MessageLine, *parts: tuple[int, int]) -> list[tuple[str | None, int, str | None]]:
+    """What is sent by runs that each come to their end after so many requests, at these times."""
+    sent: list[tuple[str | None, int, str | None]] = []
+    rest: Rest | None = None
+    for count, at_ms in parts:
+        for request, left in islice(steps_of(message, at_ms, rest), count):
+            sent.append(said(request))
+            rest = left
+    assert rest is None
+    return sent
+
+
+@pytest.mark.parametrize("factor", [1_000, 1_100])
+@pytest.mark.parametrize("times", [None, 6, 60])
+@pytest.mark.parametrize("cut", [1, 2, 4])
+def test_a_line_that_is_gone_on_with_at_the_same_time_is_sent_as_it_would_have_been_at_once(
+    cut: int, times: int | None, factor: int
+) -> None:
+    columns = chain(times=times, interval_factor_permille=factor)
+    message = line(id="c", recurrence=columns, scheduled_for_ms=NOW_MS - 20 * HOUR_MS, occurrence=1)
+    at_once = [said(one) for one in requests_of(message)]
+    assert in_parts(message, (cut, NOW_MS), (1, NOW_MS), (100, NOW_MS)) == at_once
+
+
+def test_what_falls_due_before_it_is_gone_on_with_goes_as_messages_too_and_each_once() -> None:
+    message = line(
+        id="c", recurrence=chain(times=30), scheduled_for_ms=NOW_MS - 5 * HOUR_MS - 1, occurrence=1
+    )
+    later_ms = NOW_MS + 10 * HOUR_MS
+    *alone, rest = in_parts(message, (3, NOW_MS), (100, later_ms))
+    first_ms = NOW_MS - 5 * HOUR_MS - 1
+    assert [at_ms for _, at_ms, _ in alone] == [first_ms + n * HOUR_MS for n in range(16)]
+    assert rest == ("c", first_ms + 16 * HOUR_MS, "14")
+
+
+@pytest.mark.parametrize("missed", ["latest", "skip"])
+def test_of_what_is_missed_again_before_it_is_gone_on_with_the_latest_goes_and_all_are_counted(
+    missed: str,
+) -> None:
+    first_ms = NOW_MS - 5 * HOUR_MS
+    columns = chain(times=30, missed=missed)
+    message = line(id="c", recurrence=columns, scheduled_for_ms=first_ms - 1, occurrence=1)
+    assert in_parts(message, (1, NOW_MS), (100, NOW_MS + 10 * HOUR_MS)) == [
+        (f"{MOVED}/{NOW_MS - 1}", NOW_MS - 1, None),
+        (f"{MOVED}/{NOW_MS + 10 * HOUR_MS - 1}", NOW_MS + 10 * HOUR_MS - 1, None),
+        ("c", NOW_MS + 11 * HOUR_MS - 1, "28"),
+    ]
+
+
+def test_a_transaction_is_bounded_in_count_bytes_and_time() -> None:
+    def load(count: int, size_bytes: int, open_s: float) -> Load:
+        times = iter([0.0, open_s])
+        made = Load(lambda: next(times))
+        for _ in range(count):
+            made.add(size_bytes)
+        return made
+
+    assert not load(MOST_SENT - 1, 1, MOST_OPEN_S - 1).is_full
+    assert load(MOST_SENT, 1, 0).is_full
+    assert load(1, MOST_SENT_BYTES, 0).is_full
+    assert load(1, 1, MOST_OPEN_S).is_full
