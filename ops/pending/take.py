@@ -3,7 +3,8 @@
 A cancel ends a message as it is when nodes apply it, and that may be another row than was read: it was moved
 or parked meanwhile, or an occurrence was delivered and the next one written back. The outcome names the row
 that was there. What was on its way then stands behind the cancel, and nodes drop it for that: it is what the
-cancel has ended. Its parent is later than that of the row, and before the cancel.
+cancel has ended. Its parent is later than that of the row, and before the cancel. It is no copy of something
+that was aborted: nodes would not know that either.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from delayline import requests
 from delayline.names import parse_source, source
-from delayline.signing import Keyring, Serial
-from delayline.wire import H_PARENT, H_ROOT, spent_serial
+from delayline.signing import Keyring
+from delayline.wire import H_PARENT, H_ROOT
 from node.core.outcome_record import OutcomeRecord, decode_outcome
 from node.core.ports import Unanswered
 from node.kafka.fetch.records import LogRecord
@@ -27,6 +28,7 @@ from node.kafka.reader import OffsetsGone, TopicReader
 from ops.clients.kafka import KafkaAdmin
 from ops.errors import OperatorError, UnavailableError, from_kafka
 from ops.pending.content import BufferContent
+from ops.pending.copies import copies
 from ops.pending.journal import TAKEN, Asked, Batch, Instead, Journal, OpenBatch, Settled
 from ops.pending.line import Found
 from ops.pending.signed_topic import Transactions, send
@@ -63,6 +65,7 @@ class Taker(AbstractContextManager["Taker"]):
         self.applied: dict[int, int] = {}  # behind the last cancel of each partition
         self._content = content
         self._config = content.config
+        self._ring = ring
         self._journal = journal
         self._transactions = transactions
         self._admin = KafkaAdmin(content.config)
@@ -70,7 +73,7 @@ class Taker(AbstractContextManager["Taker"]):
         outcomes_from = self._admin.ends(names.outcomes) if opened is None else opened.batch.outcomes_from
         buffer_from = self._admin.ends(names.buffer) if opened is None else opened.batch.buffer_from
         self._answers = _Answers(self._config.client_config(), names.outcomes, outcomes_from)
-        self._behind = _Behind(content, ring, buffer_from)
+        self._behind = _Behind(content, buffer_from)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -146,25 +149,35 @@ class Taker(AbstractContextManager["Taker"]):
         self._behind.read(
             {_root(one): index for index, one in ended}, self._admin.ends(self._content.names.buffer)
         )
+        return Taken([answers[one.cancel].outcome for one in asked], self._instead(ended, answers))
+
+    def _instead(
+        self, ended: Sequence[tuple[int, Asked]], answers: Mapping[str, OutcomeRecord]
+    ) -> dict[int, Found]:
+        """What cancels have ended, where that is not the row that was read."""
+        rows = {index: self._row_of(one, answers[one.cancel].message) for index, one in ended}
+        behind = {
+            index: following(self._behind.of(_root(one)), rows[index], parse_source(one.cancel)[2])
+            for index, one in ended
+        }
+        candidates = {one.row: _after(rows[index]) for index, found in behind.items() for one in found}
+        copied = copies(self._config, self._content.names.buffer, self._ring, candidates)
         instead: dict[int, Found] = {}
         for index, one in ended:
-            other = self._instead(one, answers[one.cancel].message)
-            if other is not None:
-                instead[index] = other
-        return Taken([answers[one.cancel].outcome for one in asked], instead)
+            followed_by = [found for found in behind[index] if found.row not in copied]
+            if followed_by:
+                instead[index] = followed_by[-1]
+            elif answers[one.cancel].message is None:
+                raise OperatorError(f"{one.message.source} was cancelled, and what it was cannot be found")
+            elif rows[index].row != one.row:
+                instead[index] = rows[index]
+        return instead
 
-    def _instead(self, asked: Asked, named: str | None) -> Found | None:
-        """What the cancel has ended, where that is not the row that was read."""
-        own = Found(asked.row, _root(asked)[1], asked.parent, asked.message)
-        row = own
+    def _row_of(self, asked: Asked, named: str | None) -> Found:
+        """The row that was there when the cancel was applied."""
         if named is not None and parse_source(named)[1:] != asked.row:
-            row = self._row(named)
-        _, _, cancel = parse_source(asked.cancel)
-        followed_by = following(self._behind.of(_root(asked)), row, cancel)
-        if named is None and followed_by is None:
-            raise OperatorError(f"{asked.message.source} was cancelled, and what it was cannot be found")
-        ended = followed_by or row
-        return None if ended is own else ended
+            return self._row(named)
+        return Found(asked.row, _root(asked)[1], asked.parent, asked.message)
 
     def _row(self, named: str) -> Found:
         _, partition, offset = parse_source(named)
@@ -228,19 +241,17 @@ class _Answers:
 
 class _Behind:
     """Reads what the service writes back into the buffer, on and on, and keeps what is of the roots that are
-    asked for. What was aborted is read, too: its serial is spent, and a copy of it is nothing.
+    asked for.
     """
 
-    def __init__(self, content: BufferContent, ring: Keyring, begins: Mapping[int, int]) -> None:
-        self.reader = _reader(content.config.client_config(), content.names.buffer, begins, aborted=True)
+    def __init__(self, content: BufferContent, begins: Mapping[int, int]) -> None:
+        self.reader = _reader(content.config.client_config(), content.names.buffer, begins)
         self._content = content
-        self._ring = ring
         self._found: dict[RootId, list[Found]] = {}
-        self._spent: set[tuple[RootId, Serial]] = set()
 
     def read(self, roots: Mapping[RootId, int], ends: Mapping[int, int]) -> None:
         """Reads to these ends. Raises UnavailableError where an open transaction hides them."""
-        self._found, self._spent = {}, set()
+        self._found = {}
         self._content.learn()
         wanted = {one: end for one, end in ends.items() if one in self.reader.reached}
         try:
@@ -264,13 +275,8 @@ class _Behind:
             root_id = root[0], root[1]
             if root_id not in roots or topic != self._content.names.buffer:
                 return
-            serial = spent_serial(record, self._ring)
         except ValueError:
             return  # a stranger's
-        if serial is not None and (root_id, serial) in self._spent:
-            return
-        if serial is not None:
-            self._spent.add((root_id, serial))
         found = self._content.row_of(record)
         if found is not None:
             self._found.setdefault(root_id, []).append(found)
@@ -280,18 +286,22 @@ class _Behind:
         return self._found.get(root, ())
 
 
-def following(written_back: Sequence[Found], row: Found, cancel: int) -> Found | None:
-    """What was on its way in place of a row when that was cancelled: it stands behind the cancel, and follows
-    from what stands before it. A copy of what was there earlier follows from what the row follows from, or
-    from less.
+def following(written_back: Sequence[Found], row: Found, cancel: int) -> list[Found]:
+    """What may have been on its way in place of a row when that was cancelled: it stands behind the cancel,
+    and follows from what stands before it. A copy of what was there earlier follows from what the row follows
+    from, or from less; a copy of what was aborted since may be among them.
     """
-    after = row.row[1] - 1 if row.parent is None else row.parent
-    behind = [
+    after = _after(row)
+    return [
         one
         for one in written_back
         if one.row[1] > cancel and one.parent is not None and after < one.parent < cancel
     ]
-    return behind[-1] if behind else None
+
+
+def _after(row: Found) -> int:
+    """What is later than the row follows from something above this, and stands above it itself."""
+    return row.row[1] - 1 if row.parent is None else row.parent
 
 
 def _gone(error: OffsetsGone) -> OperatorError:
@@ -301,11 +311,9 @@ def _gone(error: OffsetsGone) -> OperatorError:
     )
 
 
-def _reader(
-    client_config: dict[str, Any], topic: str, begins: Mapping[int, int], *, aborted: bool = False
-) -> TopicReader:
+def _reader(client_config: dict[str, Any], topic: str, begins: Mapping[int, int]) -> TopicReader:
     try:
-        reader = TopicReader(client_config, topic, aborted=aborted)
+        reader = TopicReader(client_config, topic)
     except KafkaException as error:
         raise from_kafka(error.args[0], "") from error
     reader.start(dict(begins))

@@ -22,6 +22,7 @@ from delayline import DelayProducer, cron, every
 from delayline.headers import H_DELIVER_AT, H_ID, H_PARENT, H_SCHEDULED_FOR, H_SIGNATURE, H_TIMES
 from delayline.receipt import Receipt
 from delayline.recurrence import SAME_INTERVAL
+from delayline.wire import signed_headers
 from election.operators import PauseState
 from ops.clients.kafka import KafkaAdmin
 from ops.errors import ConflictError
@@ -29,7 +30,9 @@ from ops.pending.file import write_file
 from ops.pending.line import RecurrenceColumns
 from ops.pending.signed_topic import SignedTopic
 from tests.integration.test_carrying import ends_of, forget
+from tests.integration.test_signed import forged, send
 from tests.logging_state import restored_logging
+from tests.support.aborted import abort
 from tests.support.cluster import Cluster
 from tests.support.commands import Done, Operator
 from tests.support.fixtures import MakeCluster
@@ -41,6 +44,7 @@ from tests.unit.test_pending_line import line as line_of
 
 SECOND_MS = 1_000
 HOUR_MS = 3_600_000
+_ASKED = 8  # the step of `pending_process` at which the first cancels are committed
 OLD_HEADERS = {"trace": b"\xff\x00", "none": None}
 
 
@@ -155,6 +159,12 @@ def test_messages_of_all_kinds_arrive_from_the_new_cluster_as_they_were(
     assert waiting(typed, new) == 3
 
 
+def run_to_step(last: int, most: int, words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Runs a command that is killed at a step, if it comes to that one."""
+    process = [sys.executable, "-m", "tests.integration.pending_process", str(most), str(last), "pending"]
+    return subprocess.run([*process, *words], capture_output=True, text=True, timeout=90, check=False)
+
+
 def run_killed(
     most: int, steps: random.Random, words: list[str], most_runs: int = 60
 ) -> tuple[int, subprocess.CompletedProcess[str]]:
@@ -162,22 +172,7 @@ def run_killed(
     were killed, and how the last one ended.
     """
     for killed in range(most_runs):
-        last = steps.randint(1, 14)
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "tests.integration.pending_process",
-                str(most),
-                str(last),
-                "pending",
-                *words,
-            ],
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
+        done = run_to_step(steps.randint(1, 14), most, words)
         if done.returncode != -signal.SIGKILL:
             return killed, done
     raise AssertionError("it comes to no end")
@@ -514,3 +509,24 @@ def test_messages_of_two_clusters_that_had_one_name_are_both_delivered(
     new.wait_delivered(2)
     ids = {got.value: got.text(H_ID) for got in new.delivered}
     assert ids == {name.encode(): f"moved/{name}/delay.buffer/0/0" for name in ("first", "second")}
+
+
+def test_a_copy_of_what_was_aborted_before_an_export_is_not_what_its_cancel_has_ended(
+    make_cluster: MakeCluster, typed: Operator, tmp_path: Path
+) -> None:
+    old = make_cluster(partitions=1)
+    old.start_here("old")
+    old.wait_candidates(1)
+    with producer_of(old) as producer:
+        mine = producer.schedule(old.target(), b"mine", key=b"k", after="1h").result(PATIENCE_S)
+    headers = signed_headers(forged(old, mine), old.keys, (1, 1), 0, b"k", b"aborted")
+    abort(old, old.names.buffer, 0, b"k", b"aborted", headers)
+    file = tmp_path / "out.jsonl"
+    killed = run_to_step(_ASKED, 10, ["export", str(file), "--confirm", old.name, *of(old)])
+    assert killed.returncode == -signal.SIGKILL
+    assert typed("show", "-o", "json", *of(old)).data["open"] == 1
+    send(old, 0, b"k", b"aborted", headers)  # behind the cancel
+    export(typed, old, file)
+    message, _ = lines_of(file)
+    assert base64.b64decode(message["value"]) == b"mine"
+    assert waiting(typed, old) == 0
