@@ -13,7 +13,7 @@ from delayline.headers import H_SIGNATURE, Header
 from delayline.record import ConsumerRecord
 from delayline.settings import NewerSettings, json_object
 from delayline.settings_versions import SettingsVersions
-from delayline.signing import BadSignatureError, Keyring
+from delayline.signing import BadSignatureError, Keyring, signature_of
 
 PARTITION: Final = 0
 KEY: Final = b"settings"
@@ -34,7 +34,7 @@ def decode_settings(record: ConsumerRecord, topic: str, ring: Keyring) -> Settin
 
     Raises `NewerSettings`, and `BadSignatureError` if its key is one of the cluster's that is not known here.
     """
-    signature = next((value for name, value in record.headers or () if name == H_SIGNATURE), None)
+    signature = signature_of(record.headers)
     try:
         ring.check_checkpoint(signature or b"", topic, record.partition, record.key, record.value)
         raw = json_object(record.value or b"")

@@ -21,7 +21,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Any, Final, TypeAlias
 
-from delayline.headers import Header
+from delayline.headers import H_SIGNATURE, Header
 
 Serial: TypeAlias = tuple[int, int]
 """Where a leader's reader stood in the partition, and its count of what it writes back there: each request
@@ -251,6 +251,11 @@ def _expect_known(version: Any) -> None:
 
 
 NO_KEYS: Final = Keyring()
+
+
+def signature_of(headers: Iterable[Header] | None) -> bytes | None:
+    """A record's signature, if it has one."""
+    return next((value for name, value in headers or () if name == H_SIGNATURE), None)
 
 
 def _parts_of(partition: int, key: bytes | None, headers: Iterable[Header]) -> bytes:

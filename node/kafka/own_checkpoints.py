@@ -16,7 +16,7 @@ import structlog
 
 from delayline.headers import H_SIGNATURE
 from delayline.record import ConsumerRecord
-from delayline.signing import BadSignatureError, Keyring
+from delayline.signing import BadSignatureError, Keyring, signature_of
 from node.kafka.fetch.records import ABORTED, LogRecord
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
 
@@ -50,7 +50,7 @@ def own_checkpoint(record: ConsumerRecord, topic: str, ring: Keyring) -> Checkpo
     not known (`KeysBehind`). Who passed over that one would go on from an older one.
     """
     if record.offset >= ring.checkpoints_from.get(record.partition, 0):
-        signature = next((value for name, value in record.headers or () if name == H_SIGNATURE), None)
+        signature = signature_of(record.headers)
         if signature is None:
             return UNSIGNED
         try:

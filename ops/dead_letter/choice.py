@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from delayline.headers import Header
 from delayline.names import MAX_OFFSET, ClusterNames, source
 from delayline.partitioner import partition_for
 from delayline.rejects import DELIVERY_CODES, RejectCode
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from delayline.wire import H_ID, Reject, parse
+from node.kafka.fetch.records import LogRecord
 from ops.dead_letter.again import has_passed, request_again
 from ops.dead_letter.letter import Letter
 from ops.dead_letter.search import LetterFilter
@@ -41,17 +41,6 @@ class Choice(NamedTuple):
     fate: LetterFate
     request: BufferRecord | None = None
     expired: bool = False
-
-
-class _Record(NamedTuple):
-    """A request as it would stand in the buffer."""
-
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[Header]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +106,7 @@ class Chooser:
             return False
         return self.since.has_later(letter, raw_id)
 
-    def _in_buffer(self, request: BufferRecord) -> _Record:
+    def _in_buffer(self, request: BufferRecord) -> LogRecord:
         by_id = any(key == H_ID for key, _ in request.headers) and request.key is not None
         partition = partition_for(request.key or b"", self.settings.partitions) if by_id else 0
-        return _Record(partition, MAX_OFFSET, self.now_ms, request.key, request.value, request.headers)
+        return LogRecord(partition, MAX_OFFSET, self.now_ms, request.key, request.value, request.headers)

@@ -17,9 +17,10 @@ from delayline.recurrence import UnknownTimeZoneError
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from delayline.times import now_ms
-from delayline.wire import Header, Reject, parse
+from delayline.wire import Reject, parse
 from election.operators import Author, HistoryEntry
 from node.config import ConnectionConfig
+from node.kafka.fetch.records import LogRecord
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.zookeeper import read_keys, registry
 from ops.errors import ConflictError, from_kafka
@@ -39,17 +40,6 @@ _SHOWN: Final = 10
 _MOST_TARGETS: Final = 1_000
 _RECORD_BYTES: Final = 100
 """What a batch and a record take beside key, value and headers."""
-
-
-class _Record(NamedTuple):
-    """A request as the buffer would have it; implements `delayline.record.ConsumerRecord`."""
-
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[Header]
 
 
 class Refused(NamedTuple):
@@ -106,7 +96,7 @@ class Cluster:
                 " raise its max.message.bytes"
             )
         partition = self.partition(request)
-        record = _Record(partition, 0, at_ms, request.key, request.value, request.headers)
+        record = LogRecord(partition, 0, at_ms, request.key, request.value, request.headers)
         asked = parse(record, self.settings, self.names)
         return (asked.code, asked.detail) if isinstance(asked, Reject) else None
 

@@ -155,56 +155,53 @@ class Found(NamedTuple):
 
 def found_schedule(buffer: str, cluster: str, at: tuple[int, int], schedule: Schedule) -> Found:
     """The row that a request in the buffer makes."""
-    message = MessageLine(
-        export="",
-        place=0,
-        cluster=cluster,
-        source=schedule.root or source(buffer, *at),
-        id=schedule.id,
-        target_topic=schedule.target_topic,
-        target_partition=None if schedule.target_partition == BY_KEY else schedule.target_partition,
-        due_ms=schedule.due_ms,
-        scheduled_for_ms=schedule.scheduled_for_ms,
-        expire_at_ms=schedule.expire_at_ms,
-        attempt=schedule.attempt,
-        occurrence=schedule.occurrence,
-        recurrence=_recurrence(schedule.recurrence, schedule.occurrence),
-        key=schedule.target_key,
-        value=None,
-        headers=_headers(schedule.headers),
-    )
+    key, headers = schedule.target_key, schedule.headers
+    message = _message(buffer, cluster, at, schedule, due_ms=schedule.due_ms, key=key, headers=headers)
     return Found(at, _offset(message.source), schedule.parent, message)
 
 
 def found_row(buffer: str, cluster: str, at: tuple[int, int], due_ms: int, row: ScheduledRow) -> Found:
     """The row that a carry brings."""
-    message = MessageLine(
+    key = row.key if row.target_key is None else row.target_key[0]
+    headers = user_headers(row.headers)
+    message = _message(buffer, cluster, at, row, due_ms=due_ms, key=key, headers=headers, value=row.value)
+    return Found(at, _offset(message.source), row.parent, message)
+
+
+def _message(
+    buffer: str,
+    cluster: str,
+    at: tuple[int, int],
+    asked: Schedule | ScheduledRow,
+    *,
+    due_ms: int,
+    key: bytes | None,
+    headers: list[Header],
+    value: bytes | None = None,
+) -> MessageLine:
+    partition = asked.target_partition
+    return MessageLine(
         export="",
         place=0,
         cluster=cluster,
-        source=row.root or source(buffer, *at),
-        id=row.id,
-        target_topic=row.target_topic,
-        target_partition=None if row.target_partition == BY_KEY else row.target_partition,
+        source=asked.root or source(buffer, *at),
+        id=asked.id,
+        target_topic=asked.target_topic,
+        target_partition=None if partition == BY_KEY else partition,
         due_ms=due_ms,
-        scheduled_for_ms=row.scheduled_for_ms,
-        expire_at_ms=row.expire_at_ms,
-        attempt=row.attempt,
-        occurrence=row.occurrence,
-        recurrence=_recurrence(row.recurrence, row.occurrence),
-        key=row.key if row.target_key is None else row.target_key[0],
-        value=row.value,
-        headers=_headers(user_headers(row.headers)),
+        scheduled_for_ms=asked.scheduled_for_ms,
+        expire_at_ms=asked.expire_at_ms,
+        attempt=asked.attempt,
+        occurrence=asked.occurrence,
+        recurrence=_recurrence(asked.recurrence, asked.occurrence),
+        key=key,
+        value=value,
+        headers=[HeaderColumn(name, content) for name, content in headers],
     )
-    return Found(at, _offset(message.source), row.parent, message)
 
 
 def _offset(name: str) -> int:
     return int(name.rpartition("/")[2])
-
-
-def _headers(headers: list[Header]) -> list[HeaderColumn]:
-    return [HeaderColumn(key, value) for key, value in headers]
 
 
 def _recurrence(recurrence: Recurrence | None, occurrence: int | None) -> RecurrenceColumns | None:

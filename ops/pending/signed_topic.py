@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from delayline.signing import BadSignatureError, Keyring
+from delayline.signing import BadSignatureError, Keyring, signature_of
 from delayline.wire import H_SIGNATURE
 from node.config import ConnectionConfig
 from node.core.ports import Unanswered
@@ -137,7 +137,7 @@ class SignedTopic:
                 raise UnavailableError(str(error)) from error
 
     def _counts(self, record: LogRecord, signed_name: str, aborted: set[bytes]) -> bool:
-        signature = next((value for key, value in record.headers if key == H_SIGNATURE), None)
+        signature = signature_of(record.headers)
         if signature is None:
             self.strangers += 1
             return False

@@ -23,7 +23,7 @@ from delayline.settings import FIRST_MEANING
 from delayline.settings_versions import SettingsVersions
 from delayline.signing import Keyring
 from delayline.sizes import weighed
-from node.kafka.fetch.records import MOST_HEADERS
+from node.kafka.fetch.records import MOST_HEADERS, LogRecord
 from pipeline.audit.batches import RejectedBatches
 from pipeline.audit.content import content_digest, content_of, digest, headers_digest_of
 from pipeline.audit.letters import SHORN
@@ -55,17 +55,6 @@ MEANING = (
 # What Kafka's Java client makes of bytes that are not UTF-8.
 _UNDECODABLE = "\ufffd"
 _NO_LIMIT_MS = 1_000 * 366 * 24 * 3_600_000  # the most that a cluster can have
-
-
-class RequestRecord(NamedTuple):
-    """A record of the buffer as the parser wants it."""
-
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None  # of what has been written back only
-    headers: list[tuple[str, bytes | None]]
 
 
 class CarriedRecord(NamedTuple):
@@ -186,7 +175,7 @@ def _parser(
         headers = list(zip(header_keys, values, strict=True))
         raw_key = None if key is None else bytes(key)
         raw_value = None if value is None else bytes(value)
-        record = RequestRecord(partition, offset, timestamp_ms, raw_key, raw_value, headers)
+        record = LogRecord(partition, offset, timestamp_ms, raw_key, raw_value, headers)
         batch = rejected.first_offset(partition, offset)
         if batch is not None or len(headers) > MOST_HEADERS:
             meaning = Meaning(REJECT, due_ms=timestamp_ms, code=RejectCode.UNDECODABLE)
@@ -209,7 +198,7 @@ def _parser(
     return parse
 
 
-def _meaning(record: RequestRecord, request: wire.Request, partitions: Mapping[str, int]) -> Meaning:
+def _meaning(record: LogRecord, request: wire.Request, partitions: Mapping[str, int]) -> Meaning:
     if isinstance(request, wire.Schedule):
         return _schedule(request, partitions)
     if isinstance(request, wire.Cancel):
