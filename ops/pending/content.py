@@ -9,12 +9,12 @@ import msgspec
 from delayline.names import ClusterNames, source
 from delayline.settings_versions import SettingsVersions
 from delayline.signing import Keyring
-from delayline.wire import H_OP, OP_CARRY, Carry, Request, Schedule, parse
+from delayline.wire import H_OP, OP_CARRY, Carry, Reject, Request, Schedule, parse
 from node.config import ConnectionConfig
 from node.kafka.fetch.records import LogRecord
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.records import records_at, records_from
-from ops.errors import ConflictError
+from ops.errors import ConflictError, UnavailableError
 from ops.pending.line import Found, found_row, found_schedule
 from ops.pending.listing import Rows
 from store.rows import NewerCarry, decode_carry, decode_scheduled
@@ -85,7 +85,14 @@ class BufferContent:
 
     def _parsed(self, record: LogRecord) -> Request:
         settings = self._versions.settings_at(record.partition, record.offset)
-        return parse(record, settings, self.names, self._ring)
+        request = parse(record, settings, self.names, self._ring)
+        if isinstance(request, Reject) and request.unknown_key is not None:
+            name = source(self.names.buffer, record.partition, record.offset)
+            raise UnavailableError(
+                f"{name} is signed with the key {request.unknown_key}, made since this began: run it"
+                " again, nothing is lost"
+            )
+        return request
 
     def _carried(self, record: LogRecord) -> Found | None:
         """What a carry brings; a stranger's is none."""
