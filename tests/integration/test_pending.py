@@ -263,7 +263,8 @@ def test_a_chain_that_takes_many_transactions_is_imported_once_however_often_tha
         target_topic=new.target(), id="c", scheduled_for_ms=first_ms, occurrence=1, recurrence=every_second
     )
     write_file(file, "e", [chain, line_of(target_topic=new.target(), id="last", place=8, export="e")])
-    killed, done = run_killed(4, random.Random(3), ["import", str(file), *of(new)])
+    most = 4
+    killed, done = run_killed(most, random.Random(3), ["import", str(file), *of(new)])
     assert done.returncode == 0, done.stderr
     assert killed > 0
     assert import_(typed, new, file) == {"messages": 2, "imported": 0, "before": 2}
@@ -272,6 +273,8 @@ def test_a_chain_that_takes_many_transactions_is_imported_once_however_often_tha
         for got in read_all(new.bootstrap, new.names.buffer)
         if H_PARENT not in dict(got.headers)
     ]
+    # Each transaction has one word on how far it is.
+    assert len(read_all(new.bootstrap, f"{new.name}.import")) >= len(sent) / most
     *alone, rest, last = sent
     assert len(alone) > 30
     assert alone == [
