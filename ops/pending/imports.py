@@ -244,7 +244,15 @@ class _Sender:
         self._sent = _Sent()
 
     def add(self, numbered: Numbered, rest: Rest | None) -> None:
-        """Sends the requests of a line. `rest`: what is left of it."""
+        """Sends the requests of a line, or the `rest` of it."""
+        left = self._add_some(numbered, rest)
+        while left is not None:
+            left = self._add_some(numbered, left)
+
+    def _add_some(self, numbered: Numbered, rest: Rest | None) -> Rest | None:
+        """Sends of a line what the transaction takes; what is left then. What has fallen due is told anew
+        each time: a chain that came later than its first delivery would be without it.
+        """
         line = numbered.message
         for request, left in steps_of(line, now_ms(), rest):
             if self._reached is None:
@@ -256,6 +264,8 @@ class _Sender:
             self.lines += left is None
             if self._load.is_full:
                 self.end()
+                return left
+        return None
 
     def _send(self, request: BufferRecord, number: int) -> None:
         headers: Any = request.headers

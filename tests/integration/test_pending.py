@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from delayline.wire import signed_headers
 from election.operators import PauseState
 from ops.clients.kafka import KafkaAdmin
 from ops.errors import ConflictError
+from ops.pending import imports
 from ops.pending.file import write_file
 from ops.pending.line import RecurrenceColumns
 from ops.pending.signed_topic import SignedTopic
@@ -291,6 +293,24 @@ def test_a_chain_that_takes_many_transactions_is_imported_once_however_often_tha
     assert rest == ("c", first_ms + len(alone) * SECOND_MS, str(500 - len(alone)))
     assert last == ("last", 1_000, None)
     new.wait_delivered(30)
+
+
+def test_what_falls_due_while_a_chain_is_imported_is_no_part_of_the_chain(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun_ms, step_ms = now_ms(), HOUR_MS // 2
+    clock = count(begun_ms, step_ms)  # as if the line took hours
+    monkeypatch.setattr(imports, "now_ms", lambda: next(clock))
+    monkeypatch.setattr(imports, "MOST_SENT", 2)
+    hourly = RecurrenceColumns(None, HOUR_MS, SAME_INTERVAL, None, None, None, "all")
+    chain = line_of(scheduled_for_ms=begun_ms - 5 * HOUR_MS, id="c", occurrence=1, recurrence=hourly)
+    file = tmp_path / "chain.jsonl"
+    write_file(file, "e", [chain])
+    assert imports.send_file(imports.cluster_of(cluster.connection), file, 1e9, AUTHOR, print) == 1
+    ended_ms = next(clock) - 2 * step_ms  # before the last word on how far it is
+    sent = [got.number(H_DELIVER_AT) for got in read_all(cluster.bootstrap, cluster.names.buffer)]
+    assert sorted(sent) == [begun_ms + n * HOUR_MS for n in range(-5, len(sent) - 5)]
+    assert max(sent) > ended_ms > begun_ms + HOUR_MS
 
 
 def test_a_copy_leaves_all_where_it_is_and_can_be_put_back_once(
