@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from delayline.headers import PREFIX, Header
-from delayline.record import Reject, Request, Schedule
+from delayline.names import ClusterNames
+from delayline.parser import parse
+from delayline.record import ConsumerRecord, Reject, Request, Schedule
 from delayline.rejects import RejectCode
 from delayline.settings import FIRST_MEANING, ClusterSettings
 
@@ -59,3 +61,9 @@ def weighed(
         RejectCode.REQUEST_TOO_LARGE,
         f"the request has {size_bytes} bytes, unpacked: the cluster takes {settings.max_request_bytes}",
     )
+
+
+def parse_weighed(record: ConsumerRecord, settings: ClusterSettings, names: ClusterNames) -> Request:
+    """What a user's record asks for, and a reject, too, if it is too large."""
+    value_bytes, headers = len(record.value or b""), record.headers or ()
+    return weighed(parse(record, settings, names), record.key, value_bytes, headers, settings)

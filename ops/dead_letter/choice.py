@@ -10,7 +10,8 @@ from delayline.partitioner import partition_for
 from delayline.rejects import DELIVERY_CODES, RejectCode
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
-from delayline.wire import H_ID, Reject, parse
+from delayline.sizes import parse_weighed
+from delayline.wire import H_ID, Reject
 from node.kafka.fetch.records import LogRecord
 from ops.dead_letter.again import has_passed, request_again
 from ops.dead_letter.letter import Letter
@@ -71,7 +72,7 @@ class Chooser:
         if obstacle is not None:
             return Choice(obstacle)
         request = request_again(letter, self._names.dead_letter, self.now_ms, keep_time=self.keep_time)
-        if isinstance(parse(self._in_buffer(request), self.settings, self._names), Reject):
+        if isinstance(parse_weighed(self._in_buffer(request), self.settings, self._names), Reject):
             return Choice("reject")
         return Choice("send", request, has_passed(letter, self.now_ms))
 

@@ -16,8 +16,9 @@ from delayline.partitioner import partition_for
 from delayline.recurrence import UnknownTimeZoneError
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
+from delayline.sizes import parse_weighed
 from delayline.times import now_ms
-from delayline.wire import Reject, parse
+from delayline.wire import Reject
 from election.operators import Author, HistoryEntry
 from node.config import ConnectionConfig
 from node.kafka.fetch.records import LogRecord
@@ -97,7 +98,7 @@ class Cluster:
             )
         partition = self.partition(request)
         record = LogRecord(partition, 0, at_ms, request.key, request.value, request.headers)
-        asked = parse(record, self.settings, self.names)
+        asked = parse_weighed(record, self.settings, self.names)
         return (asked.code, asked.detail) if isinstance(asked, Reject) else None
 
 
