@@ -122,11 +122,13 @@ def _waiting(store: MemoryStore, _: World, checkpoint: Checkpoint) -> Entries:
 def _counting(store: MemoryStore, world: World, checkpoint: Checkpoint) -> Entries:
     """The index entries that lead to a row that waits, or that who asks to keep may find."""
     newest_ms = decode_vector(store.get(keys.NEWEST) or encode({}))
+    # By the clock of a leader, which may be one before the checkpoint's: carried never moves back.
+    unread_ms = checkpoint.at_ms - UNREAD_MS + 2 * world.setup.skew_ms
     waiting = _waiting(store, world, checkpoint)
     found: Entries = {}
     for raw_key, raw in store.scan(keys.INDEX, keys.end_of(keys.INDEX)):
         partition, entry = keys.named(raw_key), decode_index(raw)
-        asked_ms = max(newest_ms[partition], checkpoint.at_ms - UNREAD_MS - world.setup.skew_ms)
+        asked_ms = max(newest_ms[partition], unread_ms)
         is_known = world.eras.is_known(entry.due_ms, partition, MAX_OFFSET, asked_ms)
         if (entry.due_ms, partition, entry.offset) in waiting or is_known:
             found[raw_key] = entry
