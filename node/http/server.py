@@ -1,8 +1,9 @@
 """The HTTP worker: a thread that answers, and that no client can hold up or fill.
 
 Every connection has a while for each request, from its first byte to the last one of its answer; there are
-no more than so many, and the oldest makes room for a new one. So neither half a request nor an answer that
-nobody reads keeps a file descriptor that the store may need.
+no more than so many, and the oldest makes room for a new one, of those that wait for a request if there is
+one. So neither half a request nor an answer that nobody reads keeps a file descriptor that the store may
+need, and who only connects breaks off nobody's answer.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Final
 import structlog
 import uvicorn
 from starlette.applications import Starlette
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from election.peer import listen_address
 from node.http.errors import HttpPortTaken
@@ -94,13 +95,22 @@ class _Bounded(H11Protocol):
         self._set_deadline()
         self._open[self] = None
         if len(self._open) > MOST_CONNECTIONS:
-            next(iter(self._open)).transport.abort()
+            oldest = next(iter(self._open))
+            odd = next((one for one in self._open if one is not self and one.waits_for_request), oldest)
+            del self._open[odd]  # several may come before it is told that it has ended
+            odd.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._open.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()
         super().connection_lost(exc)
+
+    @property
+    def waits_for_request(self) -> bool:
+        """Whether it answers none, half a request included."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is None or cycle.response_complete
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

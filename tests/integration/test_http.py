@@ -8,9 +8,16 @@ import ipaddress
 import json
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from threading import Event
 
 import pytest
+from anyio import to_thread
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from node.http import server
 from node.http.answers import Listed
@@ -99,6 +106,29 @@ def test_the_oldest_connection_makes_room(monkeypatch: pytest.MonkeyPatch, port:
         )
         assert ended(first)
         assert asked(port, "/message")[0] == 400
+
+
+def test_who_only_connects_breaks_off_nobodys_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
+    is_asked, may_answer = Event(), Event()
+
+    async def answer(_: Request) -> Response:
+        is_asked.set()
+        await to_thread.run_sync(may_answer.wait, PATIENCE_S)
+        return JSONResponse({"it": "was answered"})
+
+    made = HttpServer("127.0.0.1", 0)
+    made.start(Starlette(routes=[Route("/slow", answer)]))
+    with ExitStack() as ends, ThreadPoolExecutor() as pool:
+        ends.callback(made.join)
+        ends.callback(made.stop)
+        answered = pool.submit(asked, made.port, "/slow")
+        assert is_asked.wait(PATIENCE_S)
+        where = "127.0.0.1", made.port
+        idle = [ends.enter_context(socket.create_connection(where, PATIENCE_S)) for _ in range(4)]
+        assert all(map(ended, idle[:3]))
+        may_answer.set()
+        assert answered.result(PATIENCE_S) == (200, {"it": "was answered"})
 
 
 def ended(connection: socket.socket) -> bool:
