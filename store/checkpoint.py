@@ -179,6 +179,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One lane's checkpoint. Times in epoch ms; vectors hold the lane's partitions.
 
     `number`: how many there were of the lane before; the first one of an epoch repeats it, as all else.
+    `settings_version`: the latest that the leader knew; all that began below `carried` are no later.
     """
 
     format: int = FORMAT
@@ -196,6 +197,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     awaited: Awaited = NOTHING
     overruns: Overruns = ()
     carried: Vector = {}
+    settings_version: int = 0
     node: str
     at_ms: int
     first: bool = False

@@ -82,6 +82,11 @@ class View:
     def tip(self) -> Frontier:
         return self._frontiers.tip
 
+    @property
+    def settings_version(self) -> int:
+        """The latest that is known: none that began below what was read is later."""
+        return self._settings.versions.latest.number
+
     def ahead_of(self, limit_ms: int) -> Vector:
         """The newest timestamp of each partition where that is above a limit."""
         newest_ms = self._frontiers.heard.newest_ms

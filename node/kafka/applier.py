@@ -126,7 +126,9 @@ class Applier(Worker):
             bounds = {partition: reader.bounds(partition) for partition in self._view.reached().read}
             self._expect_end({partition: high for partition, (_, high) in bounds.items()}, before)
             begins = {partition: low for partition, (low, _) in bounds.items()}
-            offsets = self._offsets(begins, latest(), given_up)
+            last = latest()
+            self._expect_settings(last)
+            offsets = self._offsets(begins, last, given_up)
             to = self._view.lacks_duplicates()
             if to is not None:
                 self._view.know_duplicates(self._duplicates(self._view.reached().applied, to))
@@ -145,6 +147,18 @@ class Applier(Worker):
         except Unanswered:
             if self._settings.versions.settings.meaning != FIRST_MEANING:
                 raise
+
+    def _expect_settings(self, last: Checkpoint | None) -> None:
+        """Raises `Unanswered` while a version is not known that the last checkpoint's leader knew. A view
+        that begins above its mark meets none to wait at, and a broker that is cut off may tell an old end of
+        the settings topic.
+        """
+        known = self._settings.versions.latest.number
+        if last is not None and last.settings_version > known:
+            raise Unanswered(
+                f"the last checkpoint was made with version {last.settings_version} of the settings, and"
+                f" {self._names.settings} tells of {known} yet"
+            )
 
     def _stands_at(self, gap: Gap) -> bool:
         """Whether the view is one that goes on. One that was killed on the way has gone on in part."""

@@ -172,6 +172,16 @@ def test_markers_between_what_was_carried_and_the_beginning_are_not_missed(log: 
     assert (log.reached, view.reached()) == ({0: 62, 1: 50}, Reached({0: 60, 1: 50}, {0: 62, 1: 50}))
 
 
+def test_an_empty_view_waits_for_the_settings_that_began_below_where_it_does(log: Log, view: View) -> None:
+    log.begins = {0: 30, 1: 0}
+    opened = Opened(view)
+    with pytest.raises(Unanswered, match=r"version 2 of the settings, and delay\.settings tells of 1 yet"):
+        opened.applier.open(lambda: carried(40, 0, settings_version=2))
+    assert (view.reached().read, log.open) == ({0: 0, 1: 0}, 0)
+    opened.applier.open(lambda: carried(40, 0, settings_version=1))
+    assert log.reached == {0: 40, 1: 0}
+
+
 def test_what_retention_takes_meanwhile_is_weighed_by_the_checkpoint_of_then(log: Log, view: View) -> None:
     log.begins = {0: 0, 1: 51}
     before_and_after = iter([carried(40, 50), carried(40, 51)])
