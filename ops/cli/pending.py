@@ -93,8 +93,8 @@ def import_command(output: Format, messages: Path, rate: float, *, check: bool, 
     """Have the messages of FILE wait in a cluster, each once, however often it is imported.
 
     All of FILE is checked before: if the cluster would refuse a message, nothing is sent, and the exit code
-    is 5. Killed, it is started again with the same words. A message that has no id gets moved/EXPORT/SOURCE,
-    after the columns of its line: cancel it by that.
+    is 5. Killed, it is started again with the same words. A message that has no id gets
+    moved/BUFFER_ID/SOURCE, after the columns of its line: cancel it by that.
     """
     from ops.pending import imports
 

@@ -42,8 +42,10 @@ def id_of(line: MessageLine) -> str:
 
 
 def moved_id(line: MessageLine) -> str:
-    """Names the export, too: two clusters that had one name, one after the other, say, have equal sources."""
-    return f"moved/{line.export}/{line.source}"
+    """Names the buffer by its id, too: two clusters of one name have equal sources. All copies of a cluster
+    say the same.
+    """
+    return f"moved/{line.buffer_id}/{line.source}"
 
 
 class Rest(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from node.kafka.fetch.records import LogRecord
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.records import records_at, records_from
 from ops.errors import ConflictError, UnavailableError
-from ops.pending.line import Found, found_row, found_schedule
+from ops.pending.line import Buffer, Found, found_row, found_schedule
 from ops.pending.listing import Rows
 from store.rows import NewerCarry, decode_carry, decode_scheduled
 
@@ -31,6 +31,9 @@ class BufferContent:
         """`settings`: asks what they are by now."""
         self.config = config
         self.names = ClusterNames(config.cluster)
+        self._buffer = Buffer(
+            self.names.buffer, KafkaAdmin(config).topic_id(self.names.buffer), self.names.cluster
+        )
         self._settings = settings
         self._versions = settings()
         self._ring = ring
@@ -76,7 +79,7 @@ class BufferContent:
         if not isinstance(request, Schedule):
             return None
         at = record.partition, record.offset
-        found = found_schedule(self.names.buffer, self.names.cluster, at, request)
+        found = found_schedule(self._buffer, at, request)
         return found._replace(message=msgspec.structs.replace(found.message, value=record.value))
 
     def learn(self) -> None:
@@ -109,4 +112,4 @@ class BufferContent:
         if row is None:
             return None
         at = record.partition, offset
-        return found_row(self.names.buffer, self.names.cluster, at, due_ms, row)
+        return found_row(self._buffer, at, due_ms, row)

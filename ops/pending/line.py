@@ -62,6 +62,7 @@ class MessageLine(
     export: str
     place: int
     cluster: str
+    buffer_id: str  # of the topic that the source is in: clusters of one name have others
     source: str  # of the user's own request
     id: str | None
     target_topic: str
@@ -153,24 +154,31 @@ class Found(NamedTuple):
     message: MessageLine
 
 
-def found_schedule(buffer: str, cluster: str, at: tuple[int, int], schedule: Schedule) -> Found:
+class Buffer(NamedTuple):
+    """Where rows are: the topic with its id, and the cluster."""
+
+    topic: str
+    id: str
+    cluster: str
+
+
+def found_schedule(buffer: Buffer, at: tuple[int, int], schedule: Schedule) -> Found:
     """The row that a request in the buffer makes."""
     key, headers = schedule.target_key, schedule.headers
-    message = _message(buffer, cluster, at, schedule, due_ms=schedule.due_ms, key=key, headers=headers)
+    message = _message(buffer, at, schedule, due_ms=schedule.due_ms, key=key, headers=headers)
     return Found(at, _offset(message.source), schedule.parent, message)
 
 
-def found_row(buffer: str, cluster: str, at: tuple[int, int], due_ms: int, row: ScheduledRow) -> Found:
+def found_row(buffer: Buffer, at: tuple[int, int], due_ms: int, row: ScheduledRow) -> Found:
     """The row that a carry brings."""
     key = row.key if row.target_key is None else row.target_key[0]
     headers = user_headers(row.headers)
-    message = _message(buffer, cluster, at, row, due_ms=due_ms, key=key, headers=headers, value=row.value)
+    message = _message(buffer, at, row, due_ms=due_ms, key=key, headers=headers, value=row.value)
     return Found(at, _offset(message.source), row.parent, message)
 
 
 def _message(
-    buffer: str,
-    cluster: str,
+    buffer: Buffer,
     at: tuple[int, int],
     asked: Schedule | ScheduledRow,
     *,
@@ -183,8 +191,9 @@ def _message(
     return MessageLine(
         export="",
         place=0,
-        cluster=cluster,
-        source=asked.root or source(buffer, *at),
+        cluster=buffer.cluster,
+        buffer_id=buffer.id,
+        source=asked.root or source(buffer.topic, *at),
         id=asked.id,
         target_topic=asked.target_topic,
         target_partition=None if partition == BY_KEY else partition,

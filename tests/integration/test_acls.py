@@ -274,7 +274,7 @@ def test_an_operator_takes_what_waits_out_and_puts_it_back(
     line = json.loads(Path(file).read_text().splitlines()[0])
     assert imported == {"export": line["export"], "messages": 1, "imported": 1, "before": 0}
     command("pending", "forget", "--confirm", "delay")
-    command("message", "cancel", f"moved/{line['export']}/{line['source']}")
+    command("message", "cancel", f"moved/{line['buffer_id']}/{line['source']}")
 
 
 def test_an_operator_whom_kafka_refuses_sees_what_zookeeper_has(

@@ -154,7 +154,7 @@ def test_messages_of_all_kinds_arrive_from_the_new_cluster_as_they_were(
     assert delivered == []
     got = next(one for one in old.delivered if one.value == b"plain")
     assert (got.partition, got.key, got.headers[:2]) == (1, b"k", list(OLD_HEADERS.items()))
-    assert got.text(H_ID) == f"moved/{end['export']}/{plain.source}"
+    assert got.text(H_ID) == f"moved/{known[str(plain.source)]['buffer_id']}/{plain.source}"
     assert got.number(H_SCHEDULED_FOR) == known[str(plain.source)]["scheduled_for_ms"]
     named = next(one for one in old.delivered if one.text(H_ID) == "named")
     assert (named.key, named.value) == (None, None)
@@ -287,7 +287,7 @@ def test_a_chain_that_takes_many_transactions_is_imported_once_however_often_tha
     *alone, rest, last = sent
     assert len(alone) > 30
     assert alone == [
-        (f"moved/e/{chain.source}/{at_ms}", at_ms, None)
+        (f"moved/b/{chain.source}/{at_ms}", at_ms, None)
         for at_ms in (first_ms + n * SECOND_MS for n in range(len(alone)))
     ]
     assert rest == ("c", first_ms + len(alone) * SECOND_MS, str(500 - len(alone)))
@@ -321,7 +321,7 @@ def test_a_copy_leaves_all_where_it_is_and_can_be_put_back_once(
     file = tmp_path / "copy.jsonl"
     with producer_of(old) as producer:
         for n in range(5):
-            producer.schedule(old.target(), b"%d" % n, id=str(n), after="1h")
+            producer.schedule(old.target(), b"%d" % n, after="1h")
     done = export(typed, old, file, "--keep")
     assert (done.data["messages"], waiting(typed, old)) == (5, 5)
     again = typed("export", str(file), "--keep", *of(old))
@@ -530,7 +530,11 @@ def test_messages_of_two_clusters_that_had_one_name_are_both_delivered(
     for name in ("first", "second"):
         file = tmp_path / name
         message = line_of(
-            target_topic=new.target(), source="delay.buffer/0/0", export=name, value=name.encode()
+            target_topic=new.target(),
+            source="delay.buffer/0/0",
+            export=name,
+            buffer_id=name,
+            value=name.encode(),
         )
         write_file(file, name, [message])
         done = typed("import", str(file), "-o", "json", *of(new))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from itertools import islice
 from typing import Any
 
@@ -35,7 +34,7 @@ from tests.unit.test_pending_line import line
 
 NOW_MS = 1_900_000_000_000 // HOUR_MS * HOUR_MS
 SETTINGS = ClusterSettings(cluster="new", partitions=3)
-MOVED = "moved/e/delay.buffer/1/42"
+MOVED = "moved/b/delay.buffer/1/42"
 
 
 def chain(**fields: Any) -> RecurrenceColumns:
@@ -118,9 +117,9 @@ def test_what_has_no_id_gets_one_that_names_its_source() -> None:
 
 
 def test_the_longest_names_make_an_id_that_is_taken() -> None:
-    export = f"copy-{uuid.UUID(int=0)}"
+    buffer_id = "S1hL7bQ2R4uZ0xk3n9vTgA"
     longest = source("b" * TOPIC_MAX_LENGTH, MAX_PARTITION, MAX_OFFSET)
-    fields = {"export": export, "source": longest, "scheduled_for_ms": MAX_MS, "due_ms": MAX_MS}
+    fields = {"buffer_id": buffer_id, "source": longest, "scheduled_for_ms": MAX_MS, "due_ms": MAX_MS}
     message = line(**fields, occurrence=1, expire_at_ms=MAX_MS, recurrence=chain())
     assert max(len(said(one)[0] or "") for one in requests_of(message)) <= ID_MAX_BYTES
 

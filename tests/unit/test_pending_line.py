@@ -18,6 +18,7 @@ from ops.errors import ConfigError, ConflictError
 from ops.pending.file import read_file, require_free, write_file
 from ops.pending.line import (
     FORMAT,
+    Buffer,
     EndLine,
     HeaderColumn,
     LineError,
@@ -31,7 +32,8 @@ from ops.pending.line import (
 )
 from store.rows import ScheduledRow
 
-BUFFER, CLUSTER = "delay.buffer", "delay"
+CLUSTER = "delay"
+BUFFER = Buffer("delay.buffer", "b", CLUSTER)
 
 
 def line(**fields: Any) -> MessageLine:
@@ -39,6 +41,7 @@ def line(**fields: Any) -> MessageLine:
         "export": "e",
         "place": 7,
         "cluster": CLUSTER,
+        "buffer_id": BUFFER.id,
         "source": "delay.buffer/1/42",
         "id": None,
         "target_topic": "t",
@@ -112,13 +115,13 @@ def schedule_of(headers: list[Header]) -> Schedule:
 
 def test_a_request_in_the_log_becomes_the_message_that_would_be_delivered() -> None:
     headers: list[Header] = [("own", b"1"), (H_TARGET_TOPIC, b"t"), (H_AFTER, b"5s"), (H_ID, b"i")]
-    found = found_schedule(BUFFER, CLUSTER, (0, 42), schedule_of([*headers, (H_TARGET_KEY, None)]))
+    found = found_schedule(BUFFER, (0, 42), schedule_of([*headers, (H_TARGET_KEY, None)]))
     assert (found.row, found.root, found.parent) == ((0, 42), 42, None)
     assert found.message.source == "delay.buffer/0/42"
     assert (found.message.id, found.message.key) == ("i", None)
     assert (found.message.due_ms, found.message.scheduled_for_ms) == (6_000, 6_000)
     assert found.message.headers == [HeaderColumn("own", b"1")]
-    assert found_schedule(BUFFER, CLUSTER, (0, 42), schedule_of(headers)).message.key == b"record-key"
+    assert found_schedule(BUFFER, (0, 42), schedule_of(headers)).message.key == b"record-key"
 
 
 def test_what_was_carried_says_the_same_with_the_deliveries_that_are_left() -> None:
@@ -138,7 +141,7 @@ def test_what_was_carried_says_the_same_with_the_deliveries_that_are_left() -> N
         4,
         Recurrence(None, 60_000, 1_000, None, 6, None, "all"),
     )
-    found = found_row(BUFFER, CLUSTER, (0, 42), 9_000, row)
+    found = found_row(BUFFER, (0, 42), 9_000, row)
     assert (found.row, found.root, found.parent) == ((0, 42), 7, 41)
     assert (found.message.due_ms, found.message.attempt, found.message.occurrence) == (9_000, 2, 4)
     assert (found.message.key, found.message.value) == (b"record-key", b"v")
