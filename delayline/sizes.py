@@ -8,14 +8,15 @@ in docs/design.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Final
 
 from delayline.headers import PREFIX, Header
 from delayline.names import ClusterNames
 from delayline.parser import parse
-from delayline.record import ConsumerRecord, Reject, Request, Schedule
+from delayline.record import ConsumerRecord, Reject, Request, Reschedule, Schedule
 from delayline.rejects import RejectCode
-from delayline.settings import FIRST_MEANING, ClusterSettings
+from delayline.settings import FIRST_MEANING, OVERHEAD_BYTES, ClusterSettings
 
 HEADER_BYTES: Final = 11
 """At most so much does a row have beside a header's key and value."""
@@ -49,10 +50,11 @@ def weighed(
     headers: Sequence[Header],
     settings: ClusterSettings,
 ) -> Request:
-    """The request; a reject if it is a user's own schedule that could not be written again. What the service
-    has written back was accepted.
+    """The request; a reject if it is a user's own schedule or reschedule that could not be written again.
+    What the service has written back was accepted.
     """
-    if settings.meaning == FIRST_MEANING or not isinstance(request, Schedule) or request.parent is not None:
+    is_own = isinstance(request, (Schedule, Reschedule)) and request.parent is None
+    if settings.meaning == FIRST_MEANING or not is_own:
         return request
     size_bytes = request_bytes(len(key or b""), value_bytes, headers)
     if size_bytes <= settings.max_request_bytes:
@@ -61,6 +63,27 @@ def weighed(
         RejectCode.REQUEST_TOO_LARGE,
         f"the request has {size_bytes} bytes, unpacked: the cluster takes {settings.max_request_bytes}",
     )
+
+
+REJECT_BYTES: Final = OVERHEAD_BYTES - 1024
+"""So much more may be kept of a request that is rejected: its row has it once, and little beside it."""
+
+
+class Kept(IntEnum):
+    """How much is kept of a request that is rejected, for its dead letter."""
+
+    NOTHING = 0
+    ALL_BUT_VALUE = 1
+    ALL = 2
+
+
+def kept_of(key_bytes: int, value_bytes: int, headers: Sequence[Header], settings: ClusterSettings) -> Kept:
+    """As much as could be written again: a reject may wait, too, and be carried. In the first meaning all."""
+    room = settings.max_request_bytes + REJECT_BYTES - key_bytes
+    room -= sum(len(name.encode()) + len(value or b"") + HEADER_BYTES for name, value in headers)
+    if settings.meaning == FIRST_MEANING or room >= value_bytes:
+        return Kept.ALL
+    return Kept.ALL_BUT_VALUE if room >= 0 else Kept.NOTHING
 
 
 def parse_weighed(record: ConsumerRecord, settings: ClusterSettings, names: ClusterNames) -> Request:

@@ -27,6 +27,7 @@ log = structlog.get_logger("delayline.http")
 
 REQUEST_TIMEOUT_S: Final = 120.0
 MOST_CONNECTIONS: Final = 64
+SPARED_S: Final = 1.0  # who has just connected is about to ask
 BACKLOG: Final = 128
 END_TIMEOUT_S: Final = 1
 
@@ -89,14 +90,15 @@ class _Bounded(H11Protocol):
         super().__init__(**options)
         self._open = in_order
         self._deadline: asyncio.TimerHandle | None = None
+        self.made_s = 0.0  # of the event loop's time
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._set_deadline()
+        self.made_s = self.loop.time()
         self._open[self] = None
         if len(self._open) > MOST_CONNECTIONS:
-            oldest = next(iter(self._open))
-            odd = next((one for one in self._open if one is not self and one.waits_for_request), oldest)
+            odd = self._to_end()
             del self._open[odd]  # several may come before it is told that it has ended
             odd.transport.abort()
 
@@ -106,11 +108,22 @@ class _Bounded(H11Protocol):
             self._deadline.cancel()
         super().connection_lost(exc)
 
+    def _to_end(self) -> _Bounded:
+        """The oldest that waits for a request, but for those that have just come, while they are few; then
+        the oldest of all.
+        """
+        waiting = [one for one in self._open if one is not self and one.waits_for_request]
+        had_time = [one for one in waiting if self.loop.time() - one.made_s >= SPARED_S]
+        if had_time or len(waiting) > MOST_CONNECTIONS // 2:
+            return (had_time or waiting)[0]
+        return next(iter(self._open))
+
     @property
     def waits_for_request(self) -> bool:
-        """Whether it answers none, half a request included."""
+        """Whether it answers none, half a request included, and all of its last answer is sent."""
         cycle: RequestResponseCycle | None = self.cycle
-        return cycle is None or cycle.response_complete
+        is_answered = cycle is None or cycle.response_complete
+        return is_answered and not self.transport.get_write_buffer_size()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

@@ -13,7 +13,7 @@ from delayline.parser import WRITTEN_BACK_SLACK_MS
 from delayline.settings import FIRST_MEANING, ClusterSettings
 from delayline.settings_versions import SettingsVersions
 from delayline.signing import BadSignatureError, Keyring, Serial
-from delayline.sizes import may_be_too_large, weighed
+from delayline.sizes import Kept, kept_of, may_be_too_large, weighed
 from delayline.wire import Reject, Request, SettingsMark, parse, parse_plain, spent_serial, weighed_mark
 from election.operators import Gap
 from election.znodes import Znodes
@@ -383,7 +383,7 @@ def arrivals_of(
             arrivals += _spent(record, keyring, tell_unknown)
             continue
         if flaw is not None:
-            arrivals.append(arrival(record, flaw))
+            arrivals.append(_arrival(record, flaw, settings, names))
             continue
         plain = parse_plain(headers, partition, timestamp_ms, settings, names)
         if plain is not None:
@@ -398,14 +398,27 @@ def arrivals_of(
             if request.number > versions.latest.number:
                 tell_mark(request)
             request = weighed_mark(request, record, versions)
+        request = weighed(request, key, len(value or b""), headers, settings)
         arrivals.append(_arrival(record, request, settings, names))
     return arrivals
 
 
+def _kept(record: LogRecord, settings: ClusterSettings) -> LogRecord:
+    key, value, headers = record.key, record.value, record.headers
+    match kept_of(len(key or b""), len(value or b""), headers, settings):
+        case Kept.ALL:
+            return record
+        case Kept.ALL_BUT_VALUE:
+            return record._replace(value=None)
+        case Kept.NOTHING:
+            return record._replace(key=None, value=None, headers=[])
+
+
 def _arrival(record: LogRecord, request: Request, settings: ClusterSettings, names: ClusterNames) -> Arrival:
-    weighed_request = weighed(request, record.key, len(record.value or b""), record.headers, settings)
+    if isinstance(request, Reject):
+        record = _kept(record, settings)
     try:
-        return arrival(record, weighed_request)
+        return arrival(record, request)
     except NewerCarry as error:
         raise NewerCarry(f"{names.buffer}/{record.partition}/{record.offset}: {error}") from error
 

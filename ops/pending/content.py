@@ -26,14 +26,16 @@ class BufferContent:
     """Reads rows of one cluster's buffer."""
 
     def __init__(
-        self, config: ConnectionConfig, settings: Callable[[], SettingsVersions], ring: Keyring
+        self,
+        config: ConnectionConfig,
+        buffer_id: str,
+        settings: Callable[[], SettingsVersions],
+        ring: Keyring,
     ) -> None:
-        """`settings`: asks what they are by now."""
+        """`buffer_id`: the topic's. `settings`: asks what they are by now."""
         self.config = config
         self.names = ClusterNames(config.cluster)
-        self._buffer = Buffer(
-            self.names.buffer, KafkaAdmin(config).topic_id(self.names.buffer), self.names.cluster
-        )
+        self._buffer = Buffer(self.names.buffer, buffer_id, self.names.cluster)
         self._settings = settings
         self._versions = settings()
         self._ring = ring

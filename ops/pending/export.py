@@ -214,7 +214,7 @@ def _content(config: ConnectionConfig) -> BufferContent:
     def settings() -> SettingsVersions:
         return topic.read() or mirrored  # without a topic they were never changed
 
-    return BufferContent(config, settings, ring)
+    return BufferContent(config, KafkaAdmin(config).topic_id(_buffer(config)), settings, ring)
 
 
 def _buffer(config: ConnectionConfig) -> str:

@@ -8,6 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from delayline.rejects import RejectCode
+from delayline.sizes import Kept
 
 # delay-source, delay-error, delay-error-detail.
 _ADDED: Final = 3
@@ -22,8 +23,8 @@ _REFUSED: Final = (RejectCode.TOO_LARGE, RejectCode.UNDELIVERABLE)
 
 def altered_parts(limit_bytes: int) -> Column:
     """What of the request (the user's, or what was written back) is not in its letter as it was; empty if
-    nothing, or if that was left out by the rule: value, then headers, then key. The
-    letter of a whole batch has nothing of it.
+    nothing, or if that was left out by the rule: value, then headers, then key; of a reject that is too large
+    the value, or all. The letter of a whole batch has nothing of it.
 
     `limit_bytes`: what was not larger has had room.
     """
@@ -51,7 +52,10 @@ def altered_parts(limit_bytes: int) -> Column:
             (with_key > limit_bytes) | letter["code"].isin(*_REFUSED),
         )
     )
-    left_out = letter["value_sha"].isNull() & F.coalesce(no_room, F.lit(False))
+    not_kept = F.when(same_key & same_headers, F.col("kept") <= int(Kept.ALL_BUT_VALUE)).when(
+        letter["key_sha"].isNull() & no_headers, F.col("kept") == int(Kept.NOTHING)
+    )
+    left_out = letter["value_sha"].isNull() & F.coalesce(no_room, not_kept, F.lit(False))
     return F.when(left_out | F.col("batch").isNotNull(), "").otherwise(parts)
 
 

@@ -22,7 +22,7 @@ from delayline.rejects import RejectCode
 from delayline.settings import FIRST_MEANING
 from delayline.settings_versions import SettingsVersions
 from delayline.signing import Keyring
-from delayline.sizes import weighed
+from delayline.sizes import Kept, kept_of, weighed
 from node.kafka.fetch.records import MOST_HEADERS, LogRecord
 from pipeline.audit.batches import RejectedBatches
 from pipeline.audit.content import content_digest, content_of, digest, headers_digest_of
@@ -50,7 +50,8 @@ MEANING = (
     "times: long, until_ms: long, missed: string>, keep boolean, names long, code string, "
     "headers_sha binary, serial array<long>, batch long, moved_by long, "
     "carried struct<offset: long, kind: string, key_sha: binary, value_sha: binary, key_bytes: int, "
-    "value_bytes: int, headers: array<struct<key: string, value: binary>>, content: string>"
+    "value_bytes: int, headers: array<struct<key: string, value: binary>>, content: string>, "
+    "kept int"
 )
 # What Kafka's Java client makes of bytes that are not UTF-8.
 _UNDECODABLE = "\ufffd"
@@ -96,6 +97,7 @@ class Meaning(NamedTuple):
     batch: int | None = None  # where the batch begins with which it was rejected
     moved_by: int | None = None  # offset of the user's last reschedule of it
     carried: CarriedRecord | None = None  # by a carry, whose other fields are then those of its row
+    kept: int = int(Kept.ALL)  # of a reject, by who has it wait
 
 
 def requests(
@@ -176,13 +178,13 @@ def _parser(
         raw_key = None if key is None else bytes(key)
         raw_value = None if value is None else bytes(value)
         record = LogRecord(partition, offset, timestamp_ms, raw_key, raw_value, headers)
+        settings, readable = versions.settings_at(partition, offset), headers
         batch = rejected.first_offset(partition, offset)
         if batch is not None or len(headers) > MOST_HEADERS:
-            meaning = Meaning(REJECT, due_ms=timestamp_ms, code=RejectCode.UNDECODABLE)
+            meaning, readable = Meaning(REJECT, due_ms=timestamp_ms, code=RejectCode.UNDECODABLE), []
         elif any(_UNDECODABLE in header_key for header_key in header_keys):
-            meaning = Meaning(REJECT, due_ms=timestamp_ms, code=RejectCode.HEADER_KEY)
+            meaning, readable = Meaning(REJECT, due_ms=timestamp_ms, code=RejectCode.HEADER_KEY), []
         else:
-            settings = versions.settings_at(partition, offset)
             request = wire.parse(record, settings, names, keyring)
             if isinstance(request, wire.SettingsMark):
                 request = wire.weighed_mark(request, record, versions)
@@ -191,6 +193,9 @@ def _parser(
             if meaning.code == RejectCode.DELAY_TOO_LONG:
                 without_limit = replace(settings, max_delay_ms=_NO_LIMIT_MS)
                 meaning = _of_chain(meaning, wire.parse(record, without_limit, names, keyring))
+        if meaning.kind == REJECT:
+            kept = kept_of(len(raw_key or b""), value_bytes, readable, settings)
+            meaning = meaning._replace(kept=int(kept))
         # A plain string: Spark's own side knows none of our classes.
         code = None if meaning.code is None else str(meaning.code)
         return meaning._replace(code=code, headers_sha=headers_digest_of(headers), batch=batch)
@@ -271,7 +276,7 @@ def _of_row(row: Row, due_ms: int, partitions: Mapping[str, int]) -> Meaning:
 def _record(offset: int, kind: str, row: Row) -> CarriedRecord:
     key_sha, value_sha = (None if one is None else sha256(one).digest() for one in (row.key, row.value))
     key_bytes, value_bytes = (None if one is None else len(one) for one in (row.key, row.value))
-    is_whole = not (isinstance(row, RejectRow) and row.code in SHORN)
+    is_whole = not (isinstance(row, RejectRow) and (row.code in SHORN or row.value is None))
     content = content_of(row.key, row.value, row.headers) if is_whole else None
     return CarriedRecord(offset, kind, key_sha, value_sha, key_bytes, value_bytes, row.headers, content)
 

@@ -566,7 +566,7 @@ def _records() -> list[Row]:
             label="the largest that the buffer takes, 1,004,096 bytes, and wrong",
             odd=((H_AFTER, b"1"),),
             batch_bytes=BUFFER_BYTES,
-            fate=Rejected("bad-after"),
+            fate=Rejected("bad-after", whole=False),
         ),
         Row(
             group=group,

@@ -110,6 +110,7 @@ def test_the_oldest_connection_makes_room(monkeypatch: pytest.MonkeyPatch, port:
 
 def test_who_only_connects_breaks_off_nobodys_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(server, "SPARED_S", 0.0)
     is_asked, may_answer = Event(), Event()
 
     async def answer(_: Request) -> Response:

@@ -14,6 +14,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from delayline.settings import FIRST_MEANING
 from delayline.wire import H_ERROR, H_ERROR_DETAIL
 from node.kafka.target_bounds import MISSING_FOR_S
 from tests.integration.raw_produce import produce_raw
@@ -35,8 +36,11 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def cluster(make_cluster: MakeCluster) -> Cluster:
-    """A cluster with a leader, and a target that takes 2,000 bytes at most."""
-    cluster = make_cluster(targets={"target": {}, "small": {"max.message.bytes": "2000"}})
+    """A cluster with a leader, and a target that takes 2,000 bytes at most. In the first meaning a request
+    may be so large that it cannot be written again.
+    """
+    targets = {"target": {}, "small": {"max.message.bytes": "2000"}}
+    cluster = make_cluster(targets=targets, meaning=FIRST_MEANING)
     cluster.start_here("a")
     cluster.wait_epoch(1)
     return cluster

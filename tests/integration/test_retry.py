@@ -37,7 +37,7 @@ OWN: list[Header] = [("trace", b"1"), ("bin", b"\xff\x00"), ("trace", None), ("r
 def service(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One cluster with one node for all tests here; every level is short."""
     name, folder = f"t-retry-{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("retry")
-    cluster = Cluster(stack, name, folder, targets=(), levels_ms=(STEP_MS,) * 18)
+    cluster = Cluster(stack, name, folder, targets=(), levels_ms=(STEP_MS,) * 18, max_request_bytes=990_000)
     cluster.start_here("a")
     cluster.wait_epoch(1)
     yield cluster

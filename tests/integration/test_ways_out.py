@@ -227,7 +227,8 @@ def test_nothing_that_is_restored_is_left_to_a_default(plain: Cluster, operator:
     done = operator(plain)("topics", "create", "--restore", "--partitions", "2")
     assert (
         done.code,
-        "--lanes, --retention, --max-delay, --level, --dedup-window, --meaning missing" in done.err,
+        "--lanes, --retention, --max-delay, --level, --dedup-window, --max-request-bytes, --meaning missing"
+        in done.err,
     ) == (
         2,
         True,

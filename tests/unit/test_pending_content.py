@@ -30,7 +30,7 @@ def written_back(ring: Keyring) -> LogRecord:
 
 
 def test_what_the_service_has_written_back_is_read_and_what_a_stranger_has_is_not() -> None:
-    content = BufferContent(CONFIG, lambda: VERSIONS, KEYRING)
+    content = BufferContent(CONFIG, "b", lambda: VERSIONS, KEYRING)
     found = content.row_of(written_back(KEYRING))
     assert found is not None
     assert (found.row, found.root, found.parent, found.message.value) == ((0, 9), 2, 2, b"v")
@@ -40,6 +40,6 @@ def test_what_the_service_has_written_back_is_read_and_what_a_stranger_has_is_no
 def test_what_is_signed_with_a_key_of_the_cluster_that_is_not_known_yet_is_not_passed_over() -> None:
     newer = KEYRING.with_another(1)
     record = written_back(Keyring(newer.root, newer.keys, newer.keys[-1].id))
-    content = BufferContent(CONFIG, lambda: VERSIONS, KEYRING)
+    content = BufferContent(CONFIG, "b", lambda: VERSIONS, KEYRING)
     with pytest.raises(UnavailableError, match=r"delay.buffer/0/9 is signed with the key .*: run it again"):
         content.row_of(record)

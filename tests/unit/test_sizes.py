@@ -17,7 +17,7 @@ from delayline.settings import (
     OVERHEAD_BYTES,
     ClusterSettings,
 )
-from delayline.sizes import may_be_too_large, request_bytes, weighed
+from delayline.sizes import Kept, kept_of, may_be_too_large, request_bytes, weighed
 from delayline.times import MAX_MS
 from delayline.wire import (
     H_AFTER,
@@ -25,6 +25,7 @@ from delayline.wire import (
     Cancel,
     Header,
     Reject,
+    Reschedule,
     Schedule,
     carry_headers,
     parse,
@@ -65,8 +66,8 @@ def size_of(one: LogRecord) -> int:
     return request_bytes(len(one.key or b""), len(one.value or b""), one.headers)
 
 
-def carried_bytes(one: LogRecord, schedule: Schedule) -> int:
-    value = encode_carry(MAX_MS, OFFSET, arrival(one, schedule).raw)
+def carried_bytes(one: LogRecord, asked: Schedule | Reject) -> int:
+    value = encode_carry(MAX_MS, OFFSET, arrival(one, asked).raw)
     return in_buffer(None, value, signed_headers(carry_headers(), KEYRING, SERIAL, 0, None, value))
 
 
@@ -118,7 +119,7 @@ def test_a_request_may_have_as_much_as_the_settings_say_and_no_byte_more(too_man
         assert isinstance(request, Schedule)
 
 
-def test_only_a_users_own_schedule_is_weighed() -> None:
+def test_only_a_users_own_request_for_a_delivery_is_weighed() -> None:
     tight = replace(SETTINGS, max_request_bytes=1)
     asked = record(b"key", b"v", [])
     own = schedule_of(asked)
@@ -126,10 +127,36 @@ def test_only_a_users_own_schedule_is_weighed() -> None:
 
     assert isinstance(weighed(own, b"key", 1, asked.headers, tight), Reject)
     assert weighed(back, b"key", 1, asked.headers, tight) is back
+    reschedule = Reschedule("id", 1, None)
+    assert isinstance(weighed(reschedule, b"key", 1, asked.headers, tight), Reject)
+    deferred = reschedule._replace(parent=1, root=source(BUFFER, 0, 0))
+    assert weighed(deferred, b"key", 1, asked.headers, tight) is deferred
     cancel = Cancel("id", None)
     assert weighed(cancel, b"key", 1, asked.headers, tight) is cancel
     first = ClusterSettings(meaning=FIRST_MEANING)
     assert weighed(own, b"key", 10**9, asked.headers, first) is own
+
+
+@given(keys, st.none() | st.binary(max_size=9_000), own_headers, st.integers(1, 5_000))
+def test_what_is_kept_of_a_reject_can_be_written_again_and_no_less_is(
+    key: bytes | None, value: bytes | None, own: list[Header], most_bytes: int
+) -> None:
+    settings = replace(SETTINGS, max_request_bytes=most_bytes)
+    reject = Reject(RejectCode.BAD_INTERVAL_FACTOR, "d" * 400)
+
+    def carried(key: bytes | None, value: bytes | None, headers: list[Header]) -> int:
+        return carried_bytes(LogRecord(0, OFFSET, 1_000, key, value, headers), reject)
+
+    all_of_it, without = carried(key, value, own), carried(key, None, own)
+    least, room = most_bytes + OVERHEAD_BYTES - 2 * 1024, most_bytes + OVERHEAD_BYTES
+    match kept_of(len(key or b""), len(value or b""), own, settings):
+        case Kept.ALL:
+            assert all_of_it <= room
+        case Kept.ALL_BUT_VALUE:
+            assert without <= room
+            assert all_of_it > least
+        case Kept.NOTHING:
+            assert without > least
 
 
 def test_no_cluster_takes_a_request_that_is_not_read() -> None:
