@@ -14,7 +14,7 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import Final, TypeVar
@@ -58,12 +58,22 @@ Said = TypeVar("Said", bound=msgspec.Struct)
 class PeerSource:
     """Implements `node.snapshot.taker.Source`: a giver, asked by one thread. `close` in the end."""
 
-    def __init__(self, node: str, host: str, port: int, secrets: Secrets, taker: str) -> None:
+    def __init__(
+        self,
+        node: str,
+        host: str,
+        port: int,
+        secrets: Secrets,
+        taker: str,
+        is_to_end: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_to_end`: nobody waits for it any more."""
         self.name = f"{node} at {host}:{port}"
         self._node = node
         self._address = (host, port)
         self._secrets = secrets
         self._taker = taker
+        self._is_to_end = is_to_end
         self._connection: http.client.HTTPConnection | None = None
         self._id: str | None = None
 
@@ -84,6 +94,8 @@ class PeerSource:
                 read_bytes, since_s = come, now_s
             if now_s - since_s > NO_PROGRESS_S or now_s - began_s > MOST_MANIFEST_S:
                 raise Withheld(f"{self.name} does not come on with its manifest")
+            if self._is_to_end():
+                raise Withheld(f"{self.name} makes its manifest, and nobody waits for it any more")
             time.sleep(POLL_S)
 
     def part(self, file: int, part: int, sealed_bytes: int) -> bytes:

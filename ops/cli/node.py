@@ -103,6 +103,7 @@ def _show(output: Format, manifest: Manifest, seconds: float) -> None:
         "node": manifest.node,
         "lane": manifest.identity.lane,
         "made_ms": manifest.made_ms,
+        "replay_window_ms": manifest.replay_window_ms,
         "bytes": manifest.size,
         "files": len(manifest.files),
         "seconds": seconds,

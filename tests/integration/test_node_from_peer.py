@@ -215,13 +215,12 @@ class BadPeer:
         self.asked: list[bytes] = []
         self._answer = answer
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self.where: tuple[str, int] = self._listener.getsockname()
         self._open: list[socket.socket] = []
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
-        said = NodeStatus(
-            "bad", 0, NodeState.FOLLOWER, http_host="127.0.0.1", http_port=self._listener.getsockname()[1]
-        )
-        cluster.kazoo.create(cluster.znodes.member("bad"), said.encode(), ephemeral=True)
+        said = NodeStatus("bad", 0, NodeState.FOLLOWER, http_host="127.0.0.1", http_port=self.where[1])
+        cluster.kazoo.create(cluster.znodes.member("bad"), said.encode(), ephemeral=True, makepath=True)
 
     def _serve(self) -> None:
         with suppress(OSError):
@@ -280,6 +279,25 @@ def forges(to: socket.socket, request: bytes) -> None:
     else:
         body, status = b"0" * 64 + b'{"format": 1}', b"200 OK"
     to.sendall(b"HTTP/1.1 " + status + b"\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+
+
+def makes_its_manifest(to: socket.socket, request: bytes) -> None:
+    """And comes on with it, as one does whose store is large."""
+    begins = request.startswith(b"POST")
+    body = b'{"id": "%s"}' % (b"ab" * 16) if begins else b'{"read_bytes": %d}' % time.monotonic_ns()
+    status = b"201 Created" if begins else b"202 Accepted"
+    to.sendall(b"HTTP/1.1 " + status + b"\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+
+
+def test_a_taker_that_is_to_end_waits_for_no_manifest(cluster: Cluster) -> None:
+    with (
+        closing(BadPeer(cluster, makes_its_manifest)) as bad,
+        closing(
+            PeerSource("bad", *bad.where, Secrets(b"x" * 32), "c", is_to_end=lambda: len(bad.asked) > 2)
+        ) as source,
+        pytest.raises(Withheld, match="nobody waits for it any more"),
+    ):
+        source.manifest()
 
 
 @pytest.mark.parametrize(
