@@ -6,7 +6,7 @@ import itertools
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ POLL_S: Final = 0.2  # a look takes its share of the two cores
 PATIENCE_S: Final = 600.0
 AHEAD_MS: Final = 5_000
 QUIET: Final = {"log_level": "2"}  # what goes wrong is raised; the client need not print it as well
+NO_MORE: Final[Mapping[str, Any]] = {}
 APPLIED_IN_A_MS: Final = 80  # sent and applied, at the least
 
 
@@ -214,9 +215,9 @@ class Clusters:
             shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
-    def cluster(self, purpose: str, **settings: Any) -> Iterator[Cluster]:
-        """A fresh one, with the defaults but for some settings; its node is ended, and all its data removed,
-        at the end.
+    def cluster(self, purpose: str, node: Mapping[str, Any] = NO_MORE, **settings: Any) -> Iterator[Cluster]:
+        """A fresh one, with the defaults but for some settings, and some of its node's; that is ended, and
+        all data removed, at the end.
         """
         name = f"{purpose}-{next(self._numbers)}"
         config = ConnectionConfig(
@@ -229,12 +230,12 @@ class Clusters:
         self.make_topic(f"{name}.target")
         folder = self._folder / name
         folder.mkdir()
-        options = NodeOptions(self._stack.bootstrap, self._stack.zookeeper, SESSION_TIMEOUT_S, name)
-        node, names = BenchNode(folder, options, self._stack.kafka), ClusterNames(name)
+        options = NodeOptions(self._stack.bootstrap, self._stack.zookeeper, SESSION_TIMEOUT_S, name, node)
+        measured, names = BenchNode(folder, options, self._stack.kafka), ClusterNames(name)
         try:
-            yield Cluster(self._stack, names, f"{name}.target", node)
+            yield Cluster(self._stack, names, f"{name}.target", measured)
         finally:
-            node.stop()
+            measured.stop()
             shutil.rmtree(folder, ignore_errors=True)
             self.remove([*names.own_topics, f"{name}.target"])
 

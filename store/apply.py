@@ -195,7 +195,9 @@ class BatchApply:
         if arrival.kind is _RESCHEDULE:
             self._note_move(arrival.partition, arrival.due_ms)
         if self._carries:
-            self._enqueue(arrival, arrival.offset if arrival.serial is None else arrival.serial[0])
+            self._enqueue(
+                arrival, arrival.offset if arrival.serial is None else arrival.serial[0], is_new=True
+            )
         return arrival
 
     def _note_move(self, partition: int, due_ms: int) -> None:
@@ -337,11 +339,11 @@ class BatchApply:
         low = due_index.write(self.batch, partition, packed)
         self.low_due_index[partition] = min(low, self.low_due_index.get(partition, low))
 
-    def _enqueue(self, own: Arrival, since: int) -> None:
+    def _enqueue(self, own: Arrival, since: int, *, is_new: bool = False) -> None:
         """Has a row stand among those that may have to be carried, by its since (store/carrying.py)."""
         partition, offset, id_ = own.partition, own.offset, own.id
         known = self._since.get((partition, offset))
-        if known is None:
+        if known is None and not is_new:
             raw = self._kv.get(keys.since(partition, offset))
             known = None if raw is None else decode_offset(raw)
         if known is not None:

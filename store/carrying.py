@@ -12,6 +12,8 @@ from heapq import merge
 from struct import iter_unpack
 from typing import Final, NamedTuple
 
+import msgspec
+
 from delayline.settings_versions import SettingsSource
 from store import keys
 from store.checkpoint import Frontier, Vector, WriteBack
@@ -19,20 +21,38 @@ from store.expiry import content
 from store.frontiers import Frontiers
 from store.keys import BLOCK, RowKey
 from store.kv import Batch, KeyValue
+from store.moves import is_cancelled_behind, last_request_of
 from store.pruning import Pruning
-from store.rows import decode_index, decode_offset, decode_queue_entry, message_target
+from store.replays import replayable
+from store.rows import (
+    RescheduleRow,
+    decode_index,
+    decode_offset,
+    decode_queue_entry,
+    decode_row,
+    encode,
+    is_reschedule,
+    message_target,
+)
 from store.selection import Limits
 from store.taking import Rows
 
 MOST_WALKED: Final = 500
-"""Rows of a partition that one selection looks at, for each of its two walks: apply waits meanwhile."""
+"""What one selection looks at of a partition, for each of its two walks, in rows: apply waits meanwhile."""
+BYTES_OF_A_ROW: Final = 8_192  # what has more of them counts as more rows
+GONE_OF_A_ROW: Final = 64  # so many offsets of which no row is left are passed over in the same time
 MOST_SWEPT: Final = 1_000
 CARRIED_PART: Final = 4  # so much of a transaction's limits at most
-ROUND_RESTS: Final = 40  # so many rests from one round to the next, at least
+ROUND_RESTS: Final = 40  # so many rests from one whole round to the next, at least
+ROUND_PART: Final = 16  # and so many times as long as it took
 
 
 class Known(NamedTuple):
-    """A row as the log knows it. `queued`: it was written back, or carried, or is no schedule."""
+    """A row as the log knows it. `queued`: it was written back, or carried, or is no schedule.
+
+    Below 0, `due_ms` says that a part of the due index up to there leads to nothing, and how much of a walk
+    it was to find that out.
+    """
 
     since: int
     offset: int
@@ -45,21 +65,39 @@ class _Found(NamedTuple):
     """How far nothing was needed when that was looked for; it counts once so much is applied."""
 
     carried: int
+    newest_ms: int
     needs: int
 
 
 class _Round(NamedTuple):
     """A walk over what is old. `to`: up to where; `at`: where it goes on; None: it is over. `needs`: what had
-    been written back by then; None: that is not known yet.
+    been written back by then; None: that is not known yet. `whole`: over all that is, not what has grown old
+    since the last one alone; another whole one begins at `again_ms` at the soonest.
     """
 
     to: int
     began_ms: int
     at: tuple[int, int] | None
     needs: int | None = None
+    whole: bool = False
+    again_ms: int = 0
+
+    def walked_to(self, at: tuple[int, int] | None, now_ms: int) -> _Round:
+        """Once it has come so far."""
+        if at is not None or not self.whole:
+            return self._replace(at=at)
+        rests_ms = ROUND_PART * max(0, now_ms - self.began_ms)
+        return self._replace(at=None, again_ms=max(self.again_ms, now_ms + rests_ms))
 
 
 NO_ROUND: Final = _Round(0, 0, None, 0)
+
+
+class _Gone(NamedTuple):
+    """Of what was due before, no row is left; and, of what has an id, none that is known."""
+
+    rows_ms: int
+    ids_ms: int
 
 
 class Carrying:
@@ -89,32 +127,42 @@ class Carrying:
                 self._floor[partition] = since, 0
                 self._first.pop(partition, None)
 
-    def carried(self, frontier: Frontier, read: Vector, write_back: WriteBack, since_ms: int) -> Vector:
-        """How far the log is needed no more, by the frontier before a selection that answers all that waits.
-        `read`: where the reader stands. `write_back`: of the checkpoint that leads to that frontier.
-        `since_ms`: what is read from now on was written since then.
+    def carried(
+        self, frontier: Frontier, read: Vector, write_back: WriteBack, since_ms: int
+    ) -> tuple[Vector, Vector]:
+        """How far the log is needed no more, by the frontier before a selection that answers all that waits;
+        and the newest timestamps there, which who begins there cannot read. `read`: where the reader stands.
+        `write_back`: of the checkpoint that leads to that frontier. `since_ms`: what is read from now on was
+        written since then.
 
         It is true of a value once all is applied that had been written back when it was found. What is
         written back has an as-of, and that is where the reader stood at its selection. What was sent since
         has an as-of that is no lower than the reader's place then, which is not below the value. What had
         been sent is in the view now, and stands in the way itself if it is needed. (What the selection makes
         done waits still: its successor, which is not sent yet, needs its id for who has ended it.)
+
+        A newest timestamp is of all that was read when its value was found: that is no more than *seen* has
+        passed when it counts, from where on nodes have to agree on which ids are known.
         """
         found: Vector = {}
+        newest_ms: Vector = {}
         for partition, before in self._frontiers.applied.items():
             known, last = self._found.get(partition), frontier.carried.get(partition, 0)
+            last_ms = frontier.newest_ms.get(partition, 0)
             low = self._lowest_needed(partition, frontier, max(last, read.get(partition, 0)), since_ms)
             if known is not None and before >= known.needs:
-                last = max(last, min(low, known.carried))
+                if (at := min(low, known.carried)) > last:
+                    last, last_ms = at, known.newest_ms
                 known = None
             if known is None and write_back.written_back is not None:
-                known = _Found(low, write_back.written_back.get(partition, 0))
+                heard_ms = self._frontiers.heard.newest_ms.get(partition, 0)
+                known = _Found(low, heard_ms, write_back.written_back.get(partition, 0))
             if known is None:
                 self._found.pop(partition, None)
             else:
                 self._found[partition] = known
-            found[partition] = last
-        return found
+            found[partition], newest_ms[partition] = last, last_ms
+        return found, newest_ms
 
     def _lowest_needed(self, partition: int, frontier: Frontier, end: int, since_ms: int) -> int:
         """The since of the first row that is needed; `end` if there is none below it."""
@@ -123,30 +171,37 @@ class Carrying:
             self._first[partition] = first
             return first.since
         begin = self._floor.get(partition, (frontier.carried.get(partition, 0), 0))
-        for walked, known in enumerate(self._known(partition, begin, end)):
-            is_needed = self._is_needed(partition, known, frontier, since_ms)
-            if is_needed or walked == MOST_WALKED:
+        gone, left = self._gone(partition, frontier, since_ms), MOST_WALKED
+        for known in self._known(partition, begin, end, gone):
+            is_needed = known.due_ms >= 0 and self._is_needed(partition, known, frontier, since_ms)
+            if is_needed or left <= 0:
                 self._floor[partition] = known.since, known.offset
                 if is_needed:
                     self._first[partition] = known
                 return known.since
+            left -= max(1, -known.due_ms)
         self._floor[partition] = max(begin, (end, 0))
         return end
 
     def take(
         self,
+        before: Frontier,
         frontier: Frontier,
         old: Vector,
         write_back: WriteBack,
         now_ms: int,
         limits: Limits,
     ) -> Rows:
-        """Rows to be carried, a part of what a transaction carries: they wait under the frontier, and their
-        since is below `old`. Of each partition one round after the other: what was carried in one shows only
-        once it is applied.
+        """Rows to be carried, a part of what a transaction carries: their since is below `old`, and they wait
+        under the frontier that the selection leads to, or a replay may reach them. Of each partition one
+        round after the other: what was carried in one shows only once it is applied.
 
         Not what is awaited as moved: who begins between the two would have it, and not what has taken its
         place. (What is moved beside it has the same as-of: who begins has both, or neither.)
+
+        What is done, and a replay may reach, holds *carried* as what waits does, and stands still with the
+        position in a pause. It is carried if it was done before the selection, and only while all that was
+        written back is applied: what has followed from it by then shows, and who begins has to know of that.
         """
         moved = write_back.awaited.moved
         most, bytes_ = limits.messages // CARRIED_PART or 1, limits.bytes // CARRIED_PART
@@ -156,18 +211,38 @@ class Carrying:
             turn = self._turn(partition, old[partition], frontier, write_back, now_ms, rest_ms)
             if turn.at is None:
                 continue
+            settled, left = self._is_settled(partition, write_back), MOST_WALKED
             at: tuple[int, int] | None = None
-            for walked, known in enumerate(self._known(partition, turn.at, turn.to)):
-                if walked == MOST_WALKED or len(taken) >= most or bytes_ < 0:
+            gone = self._gone(partition, frontier)
+            for known in self._known(partition, turn.at, turn.to, gone):
+                if left <= 0 or len(taken) >= most or bytes_ < 0:
                     at = known.since, known.offset
                     break
+                left -= max(1, -known.due_ms)
                 key = known.due_ms, partition, known.offset
-                raw = None if key[1:] in moved else self._waiting(known, key, frontier)
-                if raw is not None:
-                    taken.append((key, raw))
+                raw = self._row(known, key) if known.due_ms >= 0 and key[1:] not in moved else None
+                if raw is None:
+                    continue
+                left -= len(raw) // BYTES_OF_A_ROW
+                is_done = frontier.done(key, message_target(raw))
+                if not is_done or (settled and self._may_be_replayed(key, raw, before)):
+                    taken.append((key, self._as_it_counts(key, raw)))
                     bytes_ -= len(raw)
-            self._rounds[partition] = turn._replace(at=at)
+            self._rounds[partition] = turn.walked_to(at, now_ms)
         return taken
+
+    def _as_it_counts(self, key: RowKey, raw: bytes) -> bytes:
+        """The row; a reschedule says beside it that a cancel has overtaken it: who begins behind that cancel
+        does not know of it.
+        """
+        if not is_reschedule(raw):
+            return raw
+        row = decode_row(raw)
+        assert isinstance(row, RescheduleRow), "its tag says so"
+        last_request = last_request_of(row, key[2])
+        if not is_cancelled_behind(self._kv, key[1], row.id, last_request):
+            return raw
+        return encode(msgspec.structs.replace(row, overtaken=True))
 
     def _turn(
         self,
@@ -179,7 +254,8 @@ class Carrying:
         rest_ms: int,
     ) -> _Round:
         """The round under way, or the next one, if there is more to look at and the last one is known. What
-        the last one has looked at waits for a while: some of it may be too large to be carried.
+        a round has left out, since it was too large, or its partition took nothing, is looked at by the next
+        whole one.
         """
         turn = self._rounds.get(partition, NO_ROUND)
         if turn.at is not None:
@@ -189,20 +265,40 @@ class Carrying:
             self._rounds[partition] = turn
         if turn.needs is None or self._frontiers.applied[partition] < turn.needs:
             return turn
-        carried = frontier.carried.get(partition, 0)
-        # Where nobody writes any more, what was carried last grows old, and the log does not grow.
-        is_left = self._floor.get(partition, (carried, 0))[0] < old and now_ms - turn.began_ms >= rest_ms
-        return _Round(old, now_ms, (carried, 0)) if old > turn.to or is_left else turn
+        floor = self._floor.get(partition, (frontier.carried.get(partition, 0), 0))
+        if floor[0] < old and (now_ms >= turn.again_ms or now_ms < turn.began_ms):
+            return _Round(old, now_ms, floor, whole=True, again_ms=now_ms + rest_ms)
+        return _Round(old, now_ms, (turn.to, 0), again_ms=turn.again_ms) if old > turn.to else turn
 
-    def _waiting(self, known: Known, key: RowKey, frontier: Frontier) -> bytes | None:
-        """The row, if it is there and is not done."""
-        raw = self._row(known, key)
-        return None if raw is None or frontier.done(key, message_target(raw)) else raw
+    def _is_settled(self, partition: int, write_back: WriteBack) -> bool:
+        """Whether all that was written back into the partition is applied."""
+        written_back = write_back.written_back
+        return written_back is not None and self._frontiers.applied.get(partition, 0) >= written_back.get(
+            partition, 0
+        )
+
+    def _gone(self, partition: int, frontier: Frontier, since_ms: int | None = None) -> _Gone:
+        """What needs no look. Since when what is read from now on was written says which ids are known;
+        without that nobody asks for ids.
+        """
+        replays = (
+            frontier.operation.replay is not None or self._frontiers.aligned.operation.replay is not None
+        )
+        rows_ms = 0 if frontier.holds or replays else min(self._pruning.pruned_ms, self._window_start_ms())
+        if since_ms is None:
+            return _Gone(rows_ms, rows_ms)
+        known_ms = self._newest_ms(partition, since_ms) - self._settings.versions.longest_dedup_window_ms
+        return _Gone(rows_ms, min(rows_ms, known_ms))
+
+    def _window_start_ms(self) -> int:
+        return self._pruning.window_start_ms()
+
+    def _newest_ms(self, partition: int, since_ms: int) -> int:
+        return max(since_ms, self._frontiers.heard.newest_ms.get(partition, 0))
 
     def _row(self, known: Known, key: RowKey) -> bytes | None:
         """None, too, if it has been carried since."""
-        raw = self._kv.get(keys.row(*key))
-        return raw if raw is not None and self._is_current(key[1], known) else None
+        return self._kv.get(keys.row(*key)) if self._is_current(key[1], known) else None
 
     def _is_current(self, partition: int, known: Known) -> bool:
         """Whether that is its since. One in the due index that has been carried stands in the queue."""
@@ -213,26 +309,33 @@ class Carrying:
         """Whether it waits, or a replay may reach it, or its id still counts for who asks to keep, which was
         written since then at the earliest.
         """
+        if not self._is_current(partition, known):
+            return False
         key = known.due_ms, partition, known.offset
         raw = self._kv.get(keys.row(*key))
         if raw is not None:
             waits = not frontier.done(key, message_target(raw))
-            if waits or known.due_ms >= self._pruning.window_start_ms():
-                return self._is_current(partition, known)
-        newest_ms = max(since_ms, self._frontiers.heard.newest_ms.get(partition, 0))
+            if waits or self._may_be_replayed(key, raw, frontier):
+                return True
         longest_ms = self._settings.versions.longest_dedup_window_ms
-        if known.id is None or newest_ms >= known.due_ms + longest_ms:
+        if known.id is None or self._newest_ms(partition, since_ms) >= known.due_ms + longest_ms:
             return False
         raw_entry = self._kv.get(keys.index(partition, known.id))
-        if raw_entry is None or decode_index(raw_entry).offset != known.offset:
-            return False
-        return self._is_current(partition, known)
+        return raw_entry is not None and decode_index(raw_entry).offset == known.offset
 
-    def _known(self, partition: int, begin: tuple[int, int], end: int) -> Iterator[Known]:
-        """The rows whose since is from there on, and below `end`, in that order; those that have gone are
+    def _may_be_replayed(self, key: RowKey, raw: bytes, frontier: Frontier) -> bool:
+        """Whether it is done by a frontier, and a replay may deliver it again: not what was parked, of which
+        another row is left.
+        """
+        if key[0] < self._window_start_ms() or not frontier.done(key, message_target(raw)):
+            return False
+        return replayable(self._kv, key, raw) is not None
+
+    def _known(self, partition: int, begin: tuple[int, int], end: int, gone: _Gone) -> Iterator[Known]:
+        """The rows whose since is from there on, and below `end`, in that order; some that have gone are
         among them.
         """
-        both = merge(self._users(partition, begin[0], end), self._queue(partition, begin[0], end))
+        both = merge(self._users(partition, begin[0], end, gone), self._queue(partition, begin[0], end))
         return (known for known in both if (known.since, known.offset) >= begin)
 
     def _queue(self, partition: int, begin: int, end: int) -> Iterator[Known]:
@@ -242,7 +345,7 @@ class Carrying:
             entry = decode_queue_entry(raw)
             yield Known(since, offset, entry.due_ms, entry.id, queued=True)
 
-    def _users(self, partition: int, begin: int, end: int) -> Iterator[Known]:
+    def _users(self, partition: int, begin: int, end: int, gone: _Gone) -> Iterator[Known]:
         """Users' schedules, from the due index."""
         first_key = keys.due_index(partition, begin - begin % BLOCK)
         for raw_key, raw in self._kv.scan(first_key, keys.due_index(partition, end)):
@@ -250,42 +353,86 @@ class Carrying:
             numbers = [number for (number,) in iter_unpack("<Q", raw)]
             if first + len(numbers) <= begin:
                 continue
-            named = self._named(partition, first, numbers)
-            for offset, number in enumerate(numbers, first):
-                if not number or not begin <= offset < end:
-                    continue
+            left = {
+                offset: number
+                for offset, number in enumerate(numbers, first)
+                if number
+                and begin <= offset < end
+                # Of what has an id, that is the last due time of its expiry entry, which is no earlier.
+                and number >> 1 >= (gone.ids_ms if number & 1 else gone.rows_ms)
+            }
+            if not left:
+                last = min(first + len(numbers), end) - 1
+                yield Known(last, last, -1 - len(numbers) // GONE_OF_A_ROW, None, queued=False)
+                continue
+            named = self._named(partition, first, left)
+            for offset, number in left.items():
                 if not number & 1:
                     yield Known(offset, offset, number >> 1, None, queued=False)
                 elif offset in named:
                     yield Known(offset, offset, *named[offset], queued=False)
 
-    def _named(self, partition: int, first: int, numbers: list[int]) -> dict[int, tuple[int, str]]:
+    def _named(self, partition: int, first: int, numbers: Mapping[int, int]) -> dict[int, tuple[int, str]]:
         """By offset, the due times and the ids of those that have one, from their expiry entries; those that
         are forgotten are not among them.
         """
+        offsets: dict[int, list[int]] = {}
+        for offset, number in numbers.items():
+            if number & 1:
+                offsets.setdefault(number >> 1, []).append(offset)
         found: dict[int, tuple[int, str]] = {}
         block = first - first % BLOCK
-        for last_due_ms in {number >> 1 for number in numbers if number & 1}:
-            begin = keys.expiry(partition, last_due_ms, block)
-            for raw_key, raw in self._kv.scan(begin, keys.expiry(partition, last_due_ms, block + BLOCK)):
-                _, entry = content(self._kv, raw_key, raw)
-                for due_ms, offset, who in zip(entry.dues_ms, entry.offsets, entry.whose, strict=True):
-                    if isinstance(who, str):
-                        found[offset] = due_ms, who
+        for last_due_ms, wanted in offsets.items():
+            own = keys.expiry(partition, last_due_ms, wanted[0])  # of a batch as it was taken
+            raw_own = self._kv.get(own)
+            if raw_own is not None:
+                found |= self._content(own, raw_own)
+            if raw_own is None or not all(offset in found for offset in wanted):
+                begin = keys.expiry(partition, last_due_ms, block)
+                for raw_key, raw in self._kv.scan(begin, keys.expiry(partition, last_due_ms, block + BLOCK)):
+                    found |= self._content(raw_key, raw)
         return found
 
+    def _content(self, raw_key: bytes, raw: bytes) -> dict[int, tuple[int, str]]:
+        _, entry = content(self._kv, raw_key, raw)
+        each = zip(entry.dues_ms, entry.offsets, entry.whose, strict=True)
+        return {offset: (due_ms, who) for due_ms, offset, who in each if isinstance(who, str)}
 
-def sweep(kv: KeyValue, batch: Batch, carried: Mapping[int, int]) -> bool:
-    """Deletes what stands in the queue below where nothing is needed; whether there is more."""
-    left = MOST_SWEPT
-    for partition, end in carried.items():
-        for raw_key, _ in kv.scan(keys.queue(partition, 0, 0), keys.queue(partition, end, 0)):
-            if not left:
-                return True
-            left -= 1
-            since, offset = keys.queued_since(raw_key)
-            batch.delete(raw_key)
-            raw = kv.get(keys.since(partition, offset))
-            if raw is not None and decode_offset(raw) == since:
-                batch.delete(keys.since(partition, offset))
-    return False
+
+class QueueSweep:
+    """Deletes what stands in the queue below where nothing is needed: of one view, whether it leads or not.
+    For whoever holds the view's lock.
+    """
+
+    def __init__(self, kv: KeyValue) -> None:
+        self._kv = kv
+        self._swept: dict[int, int] = {}  # below that there are but deletes, which it would go over again
+
+    def taken(self, low_since: Mapping[int, int]) -> None:
+        """A batch is written, with rows from these on in the queue."""
+        for partition, since in low_since.items():
+            if since < self._swept.get(partition, 0):
+                self._swept[partition] = since
+
+    def step(self, batch: Batch, carried: Mapping[int, int]) -> tuple[dict[int, int], bool]:
+        """Deletes a bounded number of them; how far it has come once that is written, and whether there is
+        more.
+        """
+        swept, left = dict(self._swept), MOST_SWEPT
+        for partition, end in carried.items():
+            begin = swept.get(partition, 0)
+            for raw_key, _ in self._kv.scan(keys.queue(partition, begin, 0), keys.queue(partition, end, 0)):
+                since, offset = keys.queued_since(raw_key)
+                if not left:
+                    return swept | {partition: since}, True
+                left -= 1
+                batch.delete(raw_key)
+                raw = self._kv.get(keys.since(partition, offset))
+                if raw is not None and decode_offset(raw) == since:
+                    batch.delete(keys.since(partition, offset))
+            swept[partition] = max(begin, end)
+        return swept, False
+
+    def written(self, swept: dict[int, int]) -> None:
+        """What a step has deleted is gone."""
+        self._swept = swept

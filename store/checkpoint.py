@@ -47,7 +47,9 @@ class Frontier(msgspec.Struct, frozen=True):
     """How far a selection reaches: the part of a checkpoint that decides which rows are done.
 
     `read` decides nothing: it is where the reader stood, behind the markers that follow the last message. It
-    tells whether what retention has removed was all applied (node/kafka/applier.py).
+    tells whether what retention has removed was all applied (node/kafka/applier.py). `newest_ms`: per
+    partition, the newest timestamp of what *seen* had passed when `carried` was found: who begins there knows
+    by it which ids are known.
     """
 
     position: RowKey | None
@@ -59,6 +61,7 @@ class Frontier(msgspec.Struct, frozen=True):
     overruns: Overruns = ()
     holds: Holds = ()
     carried: Vector = {}
+    newest_ms: Vector = {}
 
     def passed(self, key: RowKey) -> bool:
         """Whether key <= position and offset < applied[partition], here or in an overrun."""
@@ -197,6 +200,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     awaited: Awaited = NOTHING
     overruns: Overruns = ()
     carried: Vector = {}
+    newest_ms: Vector = {}
     settings_version: int = 0
     node: str
     at_ms: int
@@ -219,6 +223,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
             self.overruns,
             self.holds,
             self.carried,
+            self.newest_ms,
         )
 
     @property

@@ -100,13 +100,16 @@ class Frontiers:
         batch.put(keys.SERIALS, encode(serials))
         return heard
 
-    def write_beginnings(self, batch: Batch, begins: Vector, applied: Vector) -> Heard:
-        """Puts that an empty view begins at these offsets, as if so much was applied: what was written back
-        with an as-of below is nothing to it.
+    def write_beginnings(self, batch: Batch, begins: Vector, applied: Vector, newest_ms: Vector) -> Heard:
+        """Puts that an empty view begins at these offsets, as if so much was applied, with these timestamps
+        as the newest: what was written back with an as-of below is nothing to it.
         """
         serials = self.heard.serials | {partition: (begin, -1) for partition, begin in begins.items()}
-        heard = self.heard._replace(serials=serials, applied=self.applied | applied)
+        heard = self.heard._replace(
+            serials=serials, applied=self.applied | applied, newest_ms=self.heard.newest_ms | newest_ms
+        )
         batch.put(keys.APPLIED, encode(heard.applied))
+        batch.put(keys.NEWEST, encode(heard.newest_ms))
         batch.put(keys.SERIALS, encode(serials))
         return heard
 

@@ -58,6 +58,12 @@ def last_request_of(row: RescheduleRow, offset: int) -> int:
     return offset if row.root is None else parse_source(row.root)[2]
 
 
+def is_cancelled_behind(kv: KeyValue, partition: int, id_: str, last_request: int) -> bool:
+    """Whether a cancel of the id stands behind that offset."""
+    raw = kv.get(keys.tombstone(partition, id_))
+    return raw is not None and decode_offset(raw) > last_request
+
+
 def _last_word_first(
     reschedules: Iterable[tuple[RowKey, RescheduleRow]],
 ) -> list[tuple[RowKey, RescheduleRow]]:
@@ -158,7 +164,7 @@ class Moving:
         last_request, raw, again = last_request_of(row, offset), None, False
         entry, stored = self._named.find(partition, row.id)
         if entry is None:
-            outcome = self._without_entry(partition, row.id, last_request)
+            outcome = self._without_entry(partition, row, last_request)
         elif entry.last_request > last_request:
             outcome = OVERTAKEN
         elif self._may_be_followed(partition, entry, stored):
@@ -176,9 +182,9 @@ class Moving:
                 self._counts[partition] = self._count(partition) + 1
         return Resolution(outcome, entry, raw, last_request, row.expire_at_ms, again)
 
-    def _without_entry(self, partition: int, id_: str, last_request: int) -> OutcomeKind:
-        raw = self._kv.get(keys.tombstone(partition, id_))
-        return OVERTAKEN if raw is not None and decode_offset(raw) > last_request else UNKNOWN
+    def _without_entry(self, partition: int, row: RescheduleRow, last_request: int) -> OutcomeKind:
+        is_overtaken = row.overtaken or is_cancelled_behind(self._kv, partition, row.id, last_request)
+        return OVERTAKEN if is_overtaken else UNKNOWN
 
     def _may_be_followed(self, partition: int, entry: IndexEntry, stored: bytes | None) -> bool:
         """Whether the id's row is done, and something may follow that cannot be read yet."""

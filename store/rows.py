@@ -41,7 +41,8 @@ class ScheduledRow(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False
 
 class RescheduleRow(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     """A reschedule or run-now: due at once; what it means is decided when it is selected. One that was put
-    off has the source of the user's own as its root, and an attempt above 1.
+    off has the source of the user's own as its root, and an attempt above 1. `overtaken`: by a cancel, as who
+    carries it says, for who begins behind that.
     """
 
     key: bytes | None
@@ -52,6 +53,7 @@ class RescheduleRow(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=Fals
     expire_at_ms: int | None
     root: str | None = None
     attempt: int = 1
+    overtaken: bool = False
 
 
 class RejectRow(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):

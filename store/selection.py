@@ -265,6 +265,7 @@ class _Selecting:
             tip.overruns,
             tip.holds,
             tip.carried,
+            tip.newest_ms,
         )
         return _Advance(frontier, [], [], None, {}, passes=False)
 
@@ -295,6 +296,7 @@ class _Selecting:
             tip.overruns,
             tip.holds,
             tip.carried,
+            tip.newest_ms,
         )
         return _Advance(frontier, due, replayed, skip_to, waits_for, passes=passed is not None)
 

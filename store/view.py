@@ -22,7 +22,7 @@ from store import alignment, keys, selection
 from store.apply import BatchApply
 from store.arrivals import Arrival, Kind
 from store.begun import AT_THE_BEGINNING, Begun
-from store.carrying import Carrying, sweep
+from store.carrying import Carrying, QueueSweep
 from store.checkpoint import NO_WRITE_BACK, Checkpoint, Frontier, Reached, Vector, WriteBack
 from store.forgetting import Forgetting
 from store.frontiers import Frontiers
@@ -69,6 +69,7 @@ class View:
         self._carries = settings.versions.settings.carries  # it cannot be changed
         self._carried_at_ms = 0
         self._carrying = Carrying(kv, self._frontiers, self._pruning, settings)
+        self._queue_sweep = QueueSweep(kv)
         raw_begun = kv.get(keys.BEGUN)
         self._begun = AT_THE_BEGINNING if raw_begun is None else Begun(decode_vector(raw_begun))
         self._wake_due_ms: int | None = None
@@ -177,6 +178,7 @@ class View:
         self._pruning.taken(pruned)
         self.forgetting.taken(apply.low_expiry, apply.low_due_index)
         self._carrying.taken(apply.low_since)
+        self._queue_sweep.taken(apply.low_since)
 
     @retry_stalled
     def start_at(self, partition: int, applied: int, read: int, serial: Serial | None = None) -> None:
@@ -191,14 +193,15 @@ class View:
         self._frontiers.read[partition] = read
 
     @retry_stalled
-    def begin_at(self, carried: Vector, to: Vector) -> None:
+    def begin_at(self, carried: Vector, to: Vector, newest_ms: Vector) -> None:
         """An empty view begins there, in all partitions: what is below counts no more, or will be said again
         (rule 12). `to`: the *seen* of the checkpoint that says so; where the place is above that, there are
-        but markers between them, which *applied* does not count (rule 7).
+        but markers between them, which *applied* does not count (rule 7). `newest_ms`: the timestamps that
+        the checkpoint has of what is below.
         """
         batch = self._kv.batch()
         applied = {partition: min(begin, to.get(partition, 0)) for partition, begin in carried.items()}
-        heard = self._frontiers.write_beginnings(batch, carried, applied)
+        heard = self._frontiers.write_beginnings(batch, carried, applied, newest_ms)
         batch.put(keys.BEGUN, encode(to))
         self._kv.write(batch)
         self._frontiers.heard = heard
@@ -275,13 +278,12 @@ class View:
         frontiers, frontier = self._frontiers, chosen.frontier
         if all(frontier.seen.get(partition, 0) >= end for partition, end in frontiers.applied.items()):
             since_ms = now_ms - limits.unread_ms
-            carried = self._carrying.carried(before, frontiers.read, write_back, since_ms)
-            frontier = msgspec.structs.replace(frontier, carried=carried)
+            carried, newest_ms = self._carrying.carried(before, frontiers.read, write_back, since_ms)
+            frontier = msgspec.structs.replace(frontier, carried=carried, newest_ms=newest_ms)
         carries: Rows = []
         if abs(now_ms - self._carried_at_ms) >= limits.carry_rest_ms:
-            carries = self._carrying.take(frontier, old, write_back, now_ms, limits)
-        if carries:
             self._carried_at_ms = now_ms
+            carries = self._carrying.take(before, frontier, old, write_back, now_ms, limits)
         return msgspec.structs.replace(chosen, frontier=frontier, carries=carries)
 
     def _asked(
@@ -363,9 +365,10 @@ class View:
     @retry_stalled
     def _sweep_queue(self) -> bool:
         batch = self._kv.batch()
-        left = sweep(self._kv, batch, self._frontiers.aligned.carried)
+        swept, is_more = self._queue_sweep.step(batch, self._frontiers.aligned.carried)
         self._kv.write(batch)
-        return left
+        self._queue_sweep.written(swept)
+        return is_more
 
     def pending(self) -> int:
         """How many rows wait: those behind the tip, the late ones and what is held. What has to be walked is

@@ -465,6 +465,7 @@ class Delivery:
             awaited=awaited,
             overruns=frontier.overruns,
             carried=frontier.carried,
+            newest_ms=frontier.newest_ms,
             settings_version=self._view.settings_version,
             node=self._config.node,
             at_ms=self._clock.own_ms(),

@@ -193,7 +193,7 @@ class Applier(Worker):
                 raise PlaceLost(str(error)) from error
             raise
         if carried is not None and last is not None:
-            self._view.begin_at(carried, last.seen)
+            self._view.begin_at(carried, last.seen, last.newest_ms)
         for partition, place in places.items():
             if place.applied is not None:
                 self._view.start_at(partition, place.applied, place.offset, place.serial)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -25,6 +27,7 @@ class NodeOptions:
     zookeeper: str
     session_timeout_s: float
     cluster: str = "delay"
+    more: Mapping[str, Any] = field(default_factory=dict)  # of the configuration
 
 
 class NodeProcess(Server):
@@ -67,6 +70,7 @@ class NodeProcess(Server):
             "data_dir": str(self.data),
             "peer_host": HOST,
             "peer_port": self.port,
+            **self._options.more,
         }
         self._config.write_text(yaml.safe_dump(config))
 

@@ -60,7 +60,7 @@ def _begin(name: str, view: View, world: World) -> None:
     if last is not None and last.record is not None:
         checkpoint = Checkpoint.decode(last.record.value or b"")
         if any(checkpoint.carried.values()):
-            view.begin_at(checkpoint.carried, checkpoint.seen)
+            view.begin_at(checkpoint.carried, checkpoint.seen, checkpoint.newest_ms)
             world.note("begin", name, checkpoint.carried)
     if lacks_records(view, world):
         raise Violation("retention", f"{name} cannot begin: the log does not reach back to {last}")
@@ -93,7 +93,7 @@ def _read_all(
     """A view that follows that checkpoint, and has read the rest of the log."""
     view = _view(store, world.setup.partitions, world, world.versions)
     if known is not None:
-        view.begin_at(checkpoint.carried, checkpoint.seen)
+        view.begin_at(checkpoint.carried, checkpoint.seen, checkpoint.newest_ms)
         view.know_duplicates(known)
     view.align(checkpoint)
     for number, begin in view.reached().read.items():

@@ -22,6 +22,10 @@ def _carried(requests: dict[str, int], faults: dict[str, int] | None = None, **c
 
 EMPTIED: Final = _carried({}, {"empty": 40, "crash-leader": 20})
 KEPT: Final = _carried({"id-keep": 80, "id-now": 10}, {"empty": 40}, ids=(1, 4), dedup_window_ms=(300, 1_000))
+# A broker's clock that is ahead for a while: its timestamps are the newest for as long.
+SKEWED: Final = replace(
+    KEPT, faults=KEPT.faults | {"broker-clock-step": 40}, dedup_window_ms=(100,), replay_window_ms=(0,)
+)
 MOVED: Final = _carried(
     {"reschedule": 60, "run-now": 30, "id-future": 60, "id-far": 10},
     {"foreign-stall": 60, "empty": 20},
@@ -57,6 +61,17 @@ STOPPED: Final = _carried(
     {"operator-pause": 60, "empty": 60, "retention": 60},
     retention_ms=(100, 400),
 )
+STOPPED_MOVES: Final = replace(
+    STOPPED, requests=STOPPED.requests | {"cancel": 60, "reschedule": 60, "run-now": 30}, ids=(1, 3)
+)
+# What is done stands still with the position, and is asked for again once a node has begun.
+PARKED: Final = _carried(
+    {"future": 40},
+    {"operator-pause": 60, "empty": 60, "retention": 60, "foreign-stall": 30, "target-leader-lost": 30},
+    operator_share=0.2,
+    replay_window_ms=(2_000,),
+    retention_ms=(100, 400),
+)
 HELD: Final = _carried({}, {"operator-pause": 60, "empty": 40}, replay_window_ms=(0,))
 REPLAYED: Final = _carried(
     {}, {"empty": 60, "crash-leader": 30}, operator_share=0.1, replay_window_ms=(2_000,)
@@ -65,7 +80,7 @@ REPLAYED: Final = _carried(
 
 def _as_if_known(original: Any, self: Any, *others: Any) -> Any:
     for partition in self._frontiers.applied:
-        self._found.setdefault(partition, _Found(1 << 60, 0))
+        self._found.setdefault(partition, _Found(1 << 60, 0, 0))
     return original(self, *others)
 
 
@@ -77,6 +92,22 @@ def _only_schedules(original: Any, self: Any, own: Any, since: Any) -> None:
 def _only_what_is_not_written_back(original: Any, self: Any, own: Any, since: Any) -> None:
     if own.parent is None or own.serial is None:
         original(self, own, since)
+
+
+def _what_was_taken(original: Any, self: Any, *others: Any) -> Any:
+    taken = original(self, *others)
+    vars(self).setdefault("taken_rows", set()).update(key for key, _ in taken)
+    return taken
+
+
+def _unless_taken(original: Any, self: Any, partition: int, known: Any, *others: Any) -> Any:
+    key = known.due_ms, partition, known.offset
+    return key not in vars(self).get("taken_rows", ()) and original(self, partition, known, *others)
+
+
+def _with_its_as_of(original: Any, self: Any, arrival: Any) -> Any:
+    vars(self)["carry_as_of"] = arrival.serial[0]
+    return original(self, arrival)
 
 
 def _answers(original: Any, self: Any, own: Any) -> Any:
@@ -100,6 +131,36 @@ CARRYING: Final = (
         "how far nothing is needed counts before what had been written back by then is applied",
         (Edit("store.carrying:Carrying.carried", "write_back.written_back.get(partition, 0)", "0"),),
         STALLED,
+    ),
+    Mutant(
+        "carried-once-selected",
+        "rule 12, carried",
+        "what is carried counts no more from its selection on, not from when that is applied",
+        (
+            Wrap("store.carrying:Carrying.take", _what_was_taken),
+            Wrap("store.carrying:Carrying._is_needed", _unless_taken),
+        ),
+        STALLED,
+    ),
+    Mutant(
+        "carried-moves-back",
+        "rule 12, carried",
+        "how far nothing is needed is what is found last, though it may be less",
+        (
+            Edit(
+                "store.carrying:Carrying.carried",
+                "(at := min(low, known.carried)) > last",
+                "(at := min(low, known.carried)) >= 0",
+            ),
+        ),
+        STALLED,
+    ),
+    Mutant(
+        "known-id-pins-by-the-clock",
+        "rule 12, carried",
+        "whether an id counts for who asks to keep is judged by the leader's clock, though a partition lags",
+        (Edit("store.view:View._with_carries", "now_ms - limits.unread_ms", "now_ms"),),
+        KEPT,
     ),
     Mutant(
         "last-leaders-writes-do-not-pin",
@@ -154,7 +215,7 @@ CARRYING: Final = (
         (
             Edit(
                 "store.carrying:Carrying._is_needed",
-                "known.id is None or newest_ms >= known.due_ms + longest_ms",
+                "known.id is None or self._newest_ms(partition, since_ms) >= known.due_ms + longest_ms",
                 "True",
             ),
         ),
@@ -167,7 +228,7 @@ CARRYING: Final = (
         (
             Edit(
                 "store.carrying:Carrying._is_needed",
-                "waits or known.due_ms >= self._pruning.window_start_ms()",
+                "waits or self._may_be_replayed(key, raw, frontier)",
                 "waits",
             ),
         ),
@@ -179,6 +240,33 @@ CARRYING: Final = (
         "what is awaited as moved is carried",
         (Edit("store.carrying:Carrying.take", "write_back.awaited.moved", "frozenset()"),),
         RUN_NOW,
+    ),
+    Mutant(
+        "carried-though-overtaken",
+        "rule 12, a selection takes carries",
+        "a reschedule that a cancel has overtaken does not say so in its carry",
+        (Edit("store.carrying:Carrying.take", "self._as_it_counts(key, raw)", "raw"),),
+        STOPPED_MOVES,
+    ),
+    Mutant(
+        "parked-is-carried-for-a-replay",
+        "rule 12, a selection takes carries",
+        "what is done and was parked is carried, though who begins does not know that it was",
+        (
+            Edit(
+                "store.carrying:Carrying._may_be_replayed",
+                "replayable(self._kv, key, raw) is not None",
+                "message_target(raw) is not None",
+            ),
+        ),
+        PARKED,
+    ),
+    Mutant(
+        "done-is-carried-unsettled",
+        "rule 12, a selection takes carries",
+        "what is done is carried though what follows from it may not be applied yet",
+        (Override("store.carrying:Carrying._is_settled", lambda *_: True),),
+        PARKED,
     ),
     Mutant(
         "lower-since-unnoticed",
@@ -230,6 +318,20 @@ CARRYING: Final = (
                 "store.apply:BatchApply._restore_names",
                 "self._is_stale(own, id_, known, origin)",
                 "self._is_stale(own, id_, None, origin)",
+            ),
+        ),
+        MOVED,
+    ),
+    Mutant(
+        "carry-compared-by-its-as-of",
+        "rule 12, at apply",
+        "what is later than a carry is told by its as-of, not by its row's origin",
+        (
+            Wrap("store.apply:BatchApply._apply_carry", _with_its_as_of),
+            Edit(
+                "store.apply:BatchApply._restore_names",
+                "self._is_stale(own, id_, known, origin)",
+                "self._is_stale(own, id_, known, self.carry_as_of)",
             ),
         ),
         MOVED,
@@ -293,6 +395,19 @@ CARRYING: Final = (
             ),
         ),
         STALLED,
+    ),
+    Mutant(
+        "begins-without-the-newest-timestamp",
+        "rule 12, a node begins",
+        "whether an id is known goes by the timestamps of the log from where a node begins alone",
+        (
+            Edit(
+                "store.frontiers:Frontiers.write_beginnings",
+                "self.heard.newest_ms | newest_ms",
+                "self.heard.newest_ms",
+            ),
+        ),
+        SKEWED,
     ),
     Mutant(
         "keeps-by-the-log-alone",

@@ -9,17 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from delayline.outcome_kinds import OutcomeKind
 from delayline.record import Carry
 from delayline.settings import ClusterSettings
 from delayline.settings_versions import SettingsVersions
 from delayline.signing import Serial
 from delayline.times import DAY_MS
 from delayline.wire import Cancel
+from store import keys
 from store.awaited import Awaited, Successor
 from store.checkpoint import Reached, WriteBack
 from store.keys import RowKey
 from store.rocks import RocksStore
-from store.rows import NewerCarry, encode_carry
+from store.rows import NewerCarry, decode_vector, encode_carry
 from store.selection import Limits, Paused, Selection
 from store.view import View
 from tests.unit.view_records import (
@@ -28,6 +30,7 @@ from tests.unit.view_records import (
     at,
     cancel,
     checkpoint_of,
+    deliver,
     offsets,
     reject,
     reschedule,
@@ -142,8 +145,8 @@ def test_what_is_due_at_once_holds_it_while_all_stands_still(view: View, request
     take(view, at(0, 0, schedule(500)))
     settled(view)
     take(view, at(0, 1, request_), at(0, 2, schedule(500)))  # type: ignore[arg-type]
-    older = {0: 2_000}
-    chosen = view.select(NOW_MS, MANY, write_back=NOTHING_SENT, old=older, paused=Paused(everything=True))
+    later_ms, older = NOW_MS + 40 * MANY.carry_rest_ms, {0: 2_000}
+    chosen = view.select(later_ms, MANY, write_back=NOTHING_SENT, old=older, paused=Paused(everything=True))
     assert (chosen.frontier.carried, carries(chosen)) == ({0: 1}, [1, 2])
 
 
@@ -172,10 +175,78 @@ def test_carried_never_moves_back(view: View) -> None:
     assert settled(view).frontier.carried == {0: 1}
 
 
+def paused(view: View, now_ms: int, read: int) -> Selection:
+    """Selects in a pause of the cluster, and commits. `read`: so much was written back, and is applied."""
+    chosen = view.select(
+        now_ms,
+        MANY,
+        write_back=WriteBack(written_back={0: read}),
+        old={0: read},
+        paused=Paused(everything=True),
+    )
+    view.committed(chosen, checkpoint_of(chosen))
+    return chosen
+
+
+def test_in_a_pause_what_a_replay_may_reach_is_carried_so_that_it_holds_the_log_no_more(view: View) -> None:
+    take(view, at(0, 0, schedule(1_900)), at(0, 1, schedule(LATER_MS)))
+    select(view)
+    began_ms = NOW_MS + DAY_MS
+    chosen = paused(view, began_ms, 2)
+    assert (carries(chosen), chosen.frontier.carried) == ([0, 1], {0: 0})
+    rows = enumerate(chosen.carries)
+    records = [Carry(encode_carry(key[0], key[2], raw), (2, 2 + n)) for n, (key, raw) in rows]
+    take(view, *(at(0, 2 + n, record) for n, record in enumerate(records)))
+    for n in (1, 2):
+        chosen = paused(view, began_ms + n * MANY.carry_rest_ms, 4)
+    assert chosen.frontier.carried == {0: 2}
+
+
+def test_what_was_parked_holds_nothing_once_what_was_written_back_for_it_is_there(view: View) -> None:
+    take(view, at(0, 0, schedule(1_900)))
+    select(view)
+    later = schedule(LATER_MS, parent=0)._replace(scheduled_for_ms=1_900, serial=(1, 1))
+    take(view, at(0, 1, later))
+    for n in range(3):
+        chosen = paused(view, NOW_MS + DAY_MS + n * MANY.carry_rest_ms, 2)
+    assert chosen.frontier.carried == {0: 1}
+
+
+def test_nothing_that_is_done_is_carried_before_all_that_was_written_back_is_applied(view: View) -> None:
+    take(view, at(0, 0, schedule(1_900)), at(0, 1, schedule(LATER_MS)))
+    deliver(view, NOW_MS)
+    unread = WriteBack(written_back={0: 7})
+    chosen = view.select(NOW_MS + DAY_MS, MANY, write_back=unread, old=ALL, paused=Paused(everything=True))
+    assert carries(chosen) == [1]
+
+
+def test_what_has_grown_old_is_walked_from_where_the_last_round_ended(view: View) -> None:
+    take(view, *(at(0, n, schedule(LATER_MS)) for n in range(4)))
+    walked = [
+        view.select(NOW_MS + n * MANY.carry_rest_ms, MANY, write_back=NOTHING_SENT, old={0: old})
+        for n, old in enumerate((2, 3, 4))
+    ]
+    assert [carries(chosen) for chosen in walked] == [[0, 1], [2], [3]]
+
+
+def test_who_begins_knows_the_newest_timestamp_of_what_it_has_not_read(view: View, other: View) -> None:
+    ahead_ms = NOW_MS + 10 * WINDOW_MS
+    take(view, at(0, 0, schedule(500, "a")), at(0, 1, cancel("nobody"), ahead_ms), at(0, 2, schedule(500)))
+    begins = settled(view).frontier
+    assert (begins.carried, begins.newest_ms) == ({0: 3}, {0: ahead_ms})
+    other.begin_at(begins.carried, begins.seen, begins.newest_ms)
+    take(other, at(0, 3, cancel("nobody")))
+    assert newest_ms(other) == {0: ahead_ms}
+
+
+def newest_ms(view: View) -> dict[int, int]:
+    return view.snapshot(lambda kv, *_: decode_vector(kv.get(keys.NEWEST) or b""))
+
+
 def test_a_view_that_begins_behind_a_row_has_it_from_its_carry(view: View, other: View) -> None:
     take(view, at(0, 0, schedule(LATER_MS)), at(0, 1, schedule(500)))
     record = at(0, 2, carry(select(view), (2, 2)))
-    other.begin_at({0: 2}, {0: 2})
+    other.begin_at({0: 2}, {0: 2}, {})
     take(other, record)
     assert waiting(other) == [0]
 
@@ -188,13 +259,28 @@ def test_a_view_that_has_the_row_has_it_once(view: View) -> None:
     assert waiting(view) == [0]
 
 
+def test_a_reschedule_that_a_cancel_has_overtaken_is_so_for_who_begins_behind_that(
+    view: View, other: View
+) -> None:
+    take(view, at(0, 0, reschedule("a", LATER_MS)), at(0, 1, cancel("a")))
+    chosen = paused(view, NOW_MS, 2)
+    other.begin_at({0: 2}, {0: 2}, {})
+    for one in (view, other):
+        take(one, at(0, 2, carry(chosen, (2, 2))))
+    assert [outcomes(one) for one in (view, other)] == [[OutcomeKind.OVERTAKEN]] * 2
+
+
+def outcomes(view: View) -> list[OutcomeKind]:
+    return [one.outcome for one in view.select(NOW_MS, MANY, write_back=NOTHING_SENT).resolutions.values()]
+
+
 @pytest.mark.parametrize(("id_", "control"), [("a", cancel("a")), (None, Cancel(None, 0))])
 def test_a_carry_of_what_was_cancelled_is_dropped(
     view: View, other: View, id_: str | None, control: Cancel
 ) -> None:
     take(view, at(0, 0, schedule(LATER_MS, id_)), at(0, 1, schedule(500)))
     record = carry(select(view), (2, 3))
-    other.begin_at({0: 2}, {0: 2})
+    other.begin_at({0: 2}, {0: 2}, {})
     for one in (view, other):
         take(one, at(0, 2, control), at(0, 3, record))
     assert [waiting(one) for one in (view, other)] == [[], []]
@@ -203,7 +289,7 @@ def test_a_carry_of_what_was_cancelled_is_dropped(
 def test_a_carry_of_what_was_replaced_is_dropped(view: View, other: View) -> None:
     take(view, at(0, 0, schedule(LATER_MS, "a")), at(0, 1, schedule(500)))
     record = carry(select(view), (2, 3))
-    other.begin_at({0: 2}, {0: 2})
+    other.begin_at({0: 2}, {0: 2}, {})
     for one in (view, other):
         take(one, at(0, 2, schedule(LATER_MS, "a")), at(0, 3, record))
     assert [waiting(one) for one in (view, other)] == [[2], [2]]
@@ -217,13 +303,13 @@ def test_what_was_restored_is_found_by_its_id_and_by_its_source(
 ) -> None:
     take(view, at(0, 0, schedule(LATER_MS, id_)), at(0, 1, schedule(500)))
     record = at(0, 2, carry(select(view), (2, 2)))
-    other.begin_at({0: 2}, {0: 2})
+    other.begin_at({0: 2}, {0: 2}, {})
     take(other, record, at(0, 3, control))
     assert waiting(other) == []
 
 
 def test_what_has_an_as_of_from_before_the_begin_is_nothing(other: View) -> None:
-    other.begin_at({0: 5}, {0: 9})
+    other.begin_at({0: 5}, {0: 9}, {})
     take(
         other,
         at(0, 5, schedule(LATER_MS, parent=1)._replace(serial=(4, 5))),
@@ -233,7 +319,7 @@ def test_what_has_an_as_of_from_before_the_begin_is_nothing(other: View) -> None
 
 
 def test_of_the_requests_to_keep_those_that_were_answered_are_decided_by_their_outcomes(other: View) -> None:
-    other.begin_at({0: 5}, {0: 8})
+    other.begin_at({0: 5}, {0: 8}, {})
     assert other.lacks_duplicates() == {0: 8}
     other.know_duplicates({(0, 6)})
     kept = schedule(LATER_MS, "a")._replace(keep=True)
@@ -245,7 +331,7 @@ def test_of_the_requests_to_keep_those_that_were_answered_are_decided_by_their_o
 
 def test_a_begin_outlives_the_process(tmp_path: Path) -> None:
     before = open_view(tmp_path / "store")
-    before.begin_at({0: 5}, {0: 8})
+    before.begin_at({0: 5}, {0: 8}, {})
     before.flush()
     before.close()
     after = open_view(tmp_path / "store")
@@ -254,7 +340,7 @@ def test_a_begin_outlives_the_process(tmp_path: Path) -> None:
 
 
 def test_markers_at_the_begin_are_none_of_what_is_applied(other: View) -> None:
-    other.begin_at({0: 7}, {0: 5})
+    other.begin_at({0: 7}, {0: 5}, {})
     assert other.reached() == Reached(applied={0: 5}, read={0: 7})
 
 

@@ -15,7 +15,7 @@ from store.checkpoint import nothing
 from store.rows import RejectRow, ScheduledRow, encode
 from store.selection import Selection
 from tests.integration.raw_produce import batch_bytes
-from tests.unit.planning import NAMES, Limited, stamp
+from tests.unit.planning import NAMES, Leaderless, Limited, stamp
 
 KEY = (1_000, 0, 7)
 SERVICES = [H_SOURCE, H_ERROR, H_ERROR_DETAIL]
@@ -117,6 +117,23 @@ def test_what_a_hold_lets_go_is_among_the_messages_whose_targets_are_asked_for()
     released = [((1_020, 0, 1), encode(scheduled("a")))]
     carried = carried_by(Selection([], [], [], {}, nothing([0]), released=released))
     assert carried.targets == SelectionTargets({"a"}, 1_020)
+
+
+@pytest.mark.parametrize(
+    ("targets", "carried"),
+    [(Limited(**{NAMES.buffer: 10_000}), 1), (Leaderless(), 0), (Limited(**{NAMES.buffer: 10}), 0)],
+    ids=["takes it", "no leader", "too small"],
+)
+def test_what_the_buffer_does_not_take_now_is_not_carried_now(targets: Limited, carried: int) -> None:
+    """It waits where it is; what is carried behind it has the next serial, as if it had never been tried."""
+    stamped = stamp()
+    before = dict(stamped.counts)
+    plan = Plan(NAMES, 0, 1, 2_000, targets, {}, 0, stamped)
+    plan.add(
+        carried_by(Selection([], [], [], {}, nothing([0]), carries=[(KEY, encode(scheduled("orders")))]))
+    )
+    assert [one.topic for one in plan.records] == [NAMES.buffer] * carried
+    assert plan.written_back.counts[0] - before[0] == carried
 
 
 @given(

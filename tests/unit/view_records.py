@@ -79,6 +79,7 @@ def checkpoint_of(selection: Selection, epoch: int = 1) -> Checkpoint:
         overruns=frontier.overruns,
         holds=frontier.holds,
         carried=frontier.carried,
+        newest_ms=frontier.newest_ms,
         node="n1",
         at_ms=0,
         lineage=NO_LINEAGE,

@@ -174,21 +174,24 @@ class Life:
         self._wait_for_all()
 
     def _leaderless(self) -> None:
-        """All nodes are away for a while; requests come on."""
+        """All nodes are away for nearly a week, and keep their folders; requests come on. What they have read
+        may be gone from the log by then.
+        """
         eventually(self._lets_begin, "what waits has been carried", CARRIED_WITHIN_S)
         for node in NODES:
             self.cluster.process(node).terminate()
         for node in NODES:
             self.cluster.process(node).wait_exit()
-        self._request_for(0.3 * self.options.week_s)
+        self._request_for(0.8 * self.options.week_s)
         for node in NODES:
             self._start(node)
         self._wait_for_all()
 
     def _pause(self) -> None:
-        """An operator pauses the cluster for longer than the retention."""
+        """An operator pauses the cluster for longer than the retention; a node loses its folder in that."""
         say(self.cluster, PauseState(paused=AUTHOR))
         self._request_for(1.3 * self.options.week_s)
+        self._wipe()
         say(self.cluster, PauseState())
 
     def _lets_begin(self) -> bool:
