@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from delayline.headers import H_ID
 from delayline.names import MAX_OFFSET, parse_source
 from delayline.outcome_kinds import OutcomeKind
@@ -15,8 +17,19 @@ from node.kafka.fetch.records import ABORTED
 from store import keys
 from store.arrivals import Arrival
 from store.checkpoint import Checkpoint
-from store.keys import RecordId
-from store.rows import IndexEntry, decode_index, decode_pending_answer, decode_vector, encode, message_target
+from store.keys import RecordId, RowKey
+from store.moves import is_cancelled_behind, last_request_of
+from store.rows import (
+    IndexEntry,
+    RescheduleRow,
+    decode_index,
+    decode_pending_answer,
+    decode_row,
+    decode_vector,
+    encode,
+    is_reschedule,
+    message_target,
+)
 from store.view import View
 from tests.simulation.host import Violation
 from tests.simulation.log import Entry, Fate
@@ -116,7 +129,21 @@ Entries = dict[Any, Any]
 def _waiting(store: MemoryStore, _: World, checkpoint: Checkpoint) -> Entries:
     rows = ((keys.timed(raw_key), raw) for raw_key, raw in store.scan(keys.ROW, keys.end_of(keys.ROW)))
     frontier = checkpoint.frontier
-    return {key: raw for key, raw in rows if not frontier.done(key, message_target(raw))}
+    return {
+        key: _as_it_counts(store, key, raw)
+        for key, raw in rows
+        if not frontier.done(key, message_target(raw))
+    }
+
+
+def _as_it_counts(store: MemoryStore, key: RowKey, raw: bytes) -> bytes:
+    """That a cancel has overtaken a reschedule one view knows of the cancel, another of its carry."""
+    if not is_reschedule(raw):
+        return raw
+    row = decode_row(raw)
+    assert isinstance(row, RescheduleRow), "its tag says so"
+    is_overtaken = is_cancelled_behind(store, key[1], row.id, last_request_of(row, key[2]))
+    return encode(msgspec.structs.replace(row, overtaken=row.overtaken or is_overtaken))
 
 
 def _counting(store: MemoryStore, world: World, checkpoint: Checkpoint) -> Entries:

@@ -84,14 +84,14 @@ def _as_if_known(original: Any, self: Any, *others: Any) -> Any:
     return original(self, *others)
 
 
-def _only_schedules(original: Any, self: Any, own: Any, since: Any) -> None:
+def _only_schedules(original: Any, self: Any, own: Any, since: Any, **how: Any) -> None:
     if own.parent is not None:
-        original(self, own, since)
+        original(self, own, since, **how)
 
 
-def _only_what_is_not_written_back(original: Any, self: Any, own: Any, since: Any) -> None:
+def _only_what_is_not_written_back(original: Any, self: Any, own: Any, since: Any, **how: Any) -> None:
     if own.parent is None or own.serial is None:
-        original(self, own, since)
+        original(self, own, since, **how)
 
 
 def _what_was_taken(original: Any, self: Any, *others: Any) -> Any:
