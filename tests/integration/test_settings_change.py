@@ -404,7 +404,7 @@ def test_a_cluster_of_the_first_meaning_takes_a_new_one_first(make_cluster: Make
         take_over(cluster, running, "b")
         fates = settled(cluster, sender, "after")
         assert fates_of(fates, after) == {"delivered"}
-        assert fates.of[copied] == ["bad-op"]
+        assert fates.of[copied] == ["unknown-header"]
     assert cluster_topics.read_settings(cluster.connection).max_request_bytes == (
         BUFFER_MAX_MESSAGE_BYTES - OVERHEAD_BYTES
     )
