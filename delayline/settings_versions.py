@@ -103,16 +103,19 @@ class SettingsVersions:
         return max(version.settings.dedup_window_ms for version in self.all)
 
     def span(self, partition: int, offset: int) -> Span:
-        """By which version a record is read, and so are those behind it."""
+        """By which version a record is read, and so are those behind it: the last of those that have begun.
+
+        Where the log has lost its end, an earlier one may begin behind a later one: it counts no more.
+        """
         found, end = self.all[0], NO_END
         for version in self.all[1:]:
             begin = version.begins.get(partition)
             if begin is None:
                 continue
-            if begin.offset > offset:
-                end = begin.offset
-                break
-            found = version
+            if begin.offset <= offset:
+                found, end = version, NO_END
+            else:
+                end = min(end, begin.offset)
         return Span(found, end)
 
     def settings_at(self, partition: int, offset: int) -> ClusterSettings:
@@ -142,7 +145,7 @@ class SettingsVersions:
                 continue
             known_from_ms = max(known_from_ms, newest_ms - version.settings.dedup_window_ms)
             if begin is not None:
-                newest_ms = min(newest_ms, begin.newest_ms)
+                newest_ms, offset = min(newest_ms, begin.newest_ms), begin.offset
         return known_from_ms
 
     def unmarked(self, partitions: Collection[int]) -> list[int]:

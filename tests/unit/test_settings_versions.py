@@ -17,6 +17,7 @@ from delayline.settings_versions import (
 )
 from delayline.times import DAY_MS, HOUR_MS
 
+LONG_AGO_MS = 100 * DAY_MS
 FIRST = ClusterSettings(partitions=2, dedup_window_ms=HOUR_MS, retention_ms=7 * DAY_MS)
 ONE = SettingsVersions.of(FIRST)
 
@@ -44,6 +45,17 @@ def test_a_record_is_read_by_the_last_version_that_begins_before_it(
 ) -> None:
     span = THREE.span(partition, offset)
     assert (span.version.number, span.end) == (number, end)
+
+
+LOST_END = changed(
+    changed(ONE, {0: 1_000}, LONG_AGO_MS, dedup_window_ms=1), {0: 50}, LONG_AGO_MS, dedup_window_ms=DAY_MS
+)
+"""The log ended at 50 again, and then settings were changed."""
+
+
+def test_where_the_log_has_lost_its_end_the_last_version_counts_from_its_own_mark_on() -> None:
+    spans = [LOST_END.span(0, offset) for offset in (49, 50, 1_000)]
+    assert [(span.version.number, span.end) for span in spans] == [(1, 50), (3, 2**63), (3, 2**63)]
 
 
 def test_a_partition_that_came_later_is_read_by_the_first_until_a_change_marks_it() -> None:
@@ -143,8 +155,6 @@ def test_settings_have_one_digest_however_they_were_read_and_each_state_of_them_
 
 # -- the dedup window
 
-LONG_AGO_MS = 100 * DAY_MS
-
 
 def test_a_window_that_has_not_changed_is_what_it_was() -> None:
     assert THREE.known_from_ms(0, 40, LONG_AGO_MS) == LONG_AGO_MS - HOUR_MS
@@ -171,6 +181,11 @@ def test_a_longer_window_brings_nothing_back_that_the_shorter_one_had_let_go(
 ) -> None:
     longer = changed(ONE, {0: 10}, LONG_AGO_MS, dedup_window_ms=10 * HOUR_MS)
     assert longer.known_from_ms(0, 10, newest_ms) == known_from_ms
+
+
+def test_a_version_that_begins_behind_a_later_one_has_let_nothing_go() -> None:
+    known = [LOST_END.known_from_ms(0, offset, LONG_AGO_MS) for offset in (999, 1_000)]
+    assert known[0] == known[1]
 
 
 def test_what_a_window_between_two_longer_ones_has_let_go_stays_so() -> None:
