@@ -8,7 +8,7 @@ What a request means may change, and must not change for what is in the log alre
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol
@@ -162,11 +162,10 @@ class SettingsVersions:
         settings = settings.after(self.settings.longest_delay_ms)
         version = SettingsVersion(self.latest.number + 1, settings, begins, by, reason, at_ms)
         changed = SettingsVersions((*self.all, version))
-        size = len(changed.to_json())
-        if size > MOST_BYTES:
+        if changed.size_bytes > MOST_BYTES:
             raise ValueError(
-                f"the settings with all that they were have {size} bytes, {MOST_BYTES} at most: give shorter"
-                " lists, or move what waits to another cluster (`delayline pending`)"
+                f"the settings with all that they were have {changed.size_bytes} bytes, {MOST_BYTES} at most:"
+                " give shorter lists, or move what waits to another cluster (`delayline pending`)"
             )
         return changed
 
@@ -186,6 +185,11 @@ class SettingsVersions:
         """Tells them from all others where they are too long to be shown."""
         return blake2b(self.to_json().encode(), digest_size=DIGEST_BYTES).hexdigest()
 
+    @property
+    def size_bytes(self) -> int:
+        """As they are written."""
+        return len(self.to_json())
+
     def leads_to(self, later: SettingsVersions) -> bool:
         """Whether `later` is what became of these."""
         return self.all == later.all[: len(self.all)]
@@ -194,10 +198,7 @@ class SettingsVersions:
         """The content of the settings znode, and of their record in Kafka."""
         if len(self.all) == 1 and self.latest.number == 1:
             return self.settings.to_json()
-        data = {
-            "format_version": FORMAT_VERSION,
-            "versions": [_version_data(version) for version in self.all],
-        }
+        data = {"format_version": FORMAT_VERSION, "versions": _versions_data(self.all)}
         return json.dumps(data, sort_keys=True)
 
     @classmethod
@@ -212,16 +213,13 @@ class SettingsVersions:
         if version < FORMAT_VERSION:
             return cls.of(ClusterSettings.from_data(raw))
         try:
-            versions, longest_ms = [], 0
-            for one in raw["versions"]:
-                versions.append(_version(one, longest_ms))
-                longest_ms = versions[-1].settings.longest_delay_ms
+            versions = _versions(raw["versions"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the cluster settings' versions cannot be read: {error!r}") from None
         numbers = [one.number for one in versions]
         if not numbers or numbers != list(range(1, len(numbers) + 1)):
             raise ValueError(f"the cluster settings' versions are not in order: {numbers}")
-        return cls(tuple(versions))
+        return cls(versions)
 
 
 def later_of(one: str, other: str) -> str:
@@ -262,19 +260,39 @@ def differing(there: ClusterSettings, here: ClusterSettings) -> list[str]:
     return [name for name in found if getattr(there, name) != getattr(here, name)]
 
 
-def _version_data(version: SettingsVersion) -> dict[str, Any]:
-    return {
-        "number": version.number,
-        "settings": version.settings.as_data(),
-        "begins": {str(partition): list(begin) for partition, begin in version.begins.items()},
-        "by": version.by,
-        "reason": version.reason,
-        "at_ms": version.at_ms,
-    }
+def _versions_data(versions: Iterable[SettingsVersion]) -> list[dict[str, Any]]:
+    """Of each what differs from the one before: a list may be long, and hardly ever changes."""
+    found, before = [], dict[str, Any]()
+    for version in versions:
+        settings = version.settings.as_data()
+        differs = {
+            name: value for name, value in settings.items() if name not in before or before[name] != value
+        }
+        found.append(
+            {
+                "number": version.number,
+                "settings": differs,
+                "begins": {str(partition): list(begin) for partition, begin in version.begins.items()},
+                "by": version.by,
+                "reason": version.reason,
+                "at_ms": version.at_ms,
+            }
+        )
+        before = settings
+    return found
 
 
-def _version(raw: dict[str, Any], longest_ms: int) -> SettingsVersion:
-    settings = ClusterSettings.from_data(raw["settings"]).after(longest_ms)
+def _versions(raw: list[dict[str, Any]]) -> tuple[SettingsVersion, ...]:
+    found: list[SettingsVersion] = []
+    settings, longest_ms = dict[str, Any](), 0
+    for one in raw:
+        settings |= one["settings"]
+        found.append(_version(one, ClusterSettings.from_data(settings).after(longest_ms)))
+        longest_ms = found[-1].settings.longest_delay_ms
+    return tuple(found)
+
+
+def _version(raw: dict[str, Any], settings: ClusterSettings) -> SettingsVersion:
     begins = {int(partition): Begin(*map(_whole, begin)) for partition, begin in raw["begins"].items()}
     return SettingsVersion(
         _whole(raw["number"]), settings, begins, str(raw["by"]), str(raw["reason"]), _whole(raw["at_ms"])

@@ -15,7 +15,7 @@ from delayline.names import parse_source
 from delayline.receipt import Receipt
 from delayline.settings import BUFFER_MAX_MESSAGE_BYTES, OVERHEAD_BYTES, SETTINGS
 from delayline.settings_record import KEY, PARTITION, encode_settings, signed
-from delayline.settings_versions import SettingsVersions
+from delayline.settings_versions import MOST_BYTES, SettingsVersions
 from delayline.wire import (
     H_AFTER,
     H_TARGET_TOPIC,
@@ -357,6 +357,16 @@ def test_settings_too_long_to_be_shown_are_not_replaced_by_others_that_a_node_wo
         cluster_topics.create(cluster.connection, restore=AUTHOR)
     cluster.restore_settings()
     assert versions_of(cluster) == SettingsVersions.of(cluster.settings)
+
+
+def test_settings_near_the_most_that_zookeeper_takes_are_restored(make_cluster: MakeCluster) -> None:
+    """With their entry of the history, in one transaction."""
+    cluster = make_cluster(allow_list=("*", *(f"orders.{number:012}" for number in range(25_000))))
+    text = cluster.kazoo.get(cluster.znodes.settings)[0]
+    assert len(text) > MOST_BYTES
+    cluster.kazoo.delete(cluster.znodes.settings)
+    cluster.restore_settings()
+    assert cluster.kazoo.get(cluster.znodes.settings)[0] == text
 
 
 def test_a_znode_that_is_behind_gets_what_the_topic_has(cluster: Cluster) -> None:

@@ -75,6 +75,23 @@ def test_versions_read_back_as_they_were_written() -> None:
     assert SettingsVersions.from_json(ONE.to_json()) == ONE
 
 
+def test_a_change_costs_what_it_changes_however_long_the_lists_are() -> None:
+    targets = tuple(f"orders.{number:04}" for number in range(1_000))
+    versions = changed(ONE, {0: 1, 1: 1}, targets=targets)
+    once_bytes = versions.size_bytes
+    for number in range(2, 102):
+        versions = changed(versions, {0: number, 1: number}, max_delay_ms=number * DAY_MS)
+    assert versions.size_bytes - once_bytes < 100 * 250
+    versions = changed(versions, {0: 200, 1: 200}, targets=())
+    assert SettingsVersions.from_json(versions.to_json()) == versions
+
+
+def test_what_a_new_meaning_has_more_of_is_written() -> None:
+    old = SettingsVersions.of(ClusterSettings(meaning=1))
+    new = changed(old, {0: 1}, meaning=2)
+    assert SettingsVersions.from_json(new.to_json()) == new
+
+
 def test_settings_that_were_never_changed_are_written_as_before() -> None:
     assert ONE.to_json() == FIRST.to_json()
 
