@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -175,6 +175,10 @@ class SettingsVersions:
             if earlier.leads_to(later):
                 return later
         raise ValueError(f"they differ: {differences(self.settings, other.settings) or 'in their versions'}")
+
+    def anew(self) -> SettingsVersions:
+        """For another buffer than that of their marks: the settings as they are, as the first ones."""
+        return SettingsVersions.of(replace(self.settings))
 
     def until(self, number: int) -> SettingsVersions:
         """What they were when the version of that number was the last one."""

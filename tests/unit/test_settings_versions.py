@@ -164,6 +164,15 @@ def test_of_two_states_the_later_one_counts_and_none_of_two_that_went_apart() ->
             one.united(other)
 
 
+def test_in_another_buffer_the_latest_settings_are_the_first_and_no_longer_delay_has_been_there() -> None:
+    anew = THREE.anew()
+    assert anew == SettingsVersions.of(THREE.settings)
+    assert (THREE.settings.longest_delay_ms, anew.settings.longest_delay_ms) == (
+        FIRST.max_delay_ms,
+        2 * DAY_MS,
+    )
+
+
 def test_settings_have_one_digest_however_they_were_read_and_each_state_of_them_another() -> None:
     assert SettingsVersions.from_json(THREE.to_json()).digest == THREE.digest
     assert THREE.until(2).digest == TWO.digest
