@@ -100,7 +100,7 @@ class SettingsVersions:
     @property
     def longest_dedup_window_ms(self) -> int:
         """Of all."""
-        return max(version.settings.dedup_window_ms for version in self.all)
+        return self.settings.longest_dedup_window_ms
 
     def span(self, partition: int, offset: int) -> Span:
         """By which version a record is read, and so are those behind it: the last of those that have begun.
@@ -159,7 +159,7 @@ class SettingsVersions:
     ) -> SettingsVersions:
         """And one more. ValueError if it changes what cannot be changed, or they become too many."""
         require_changeable(self.settings, settings)
-        settings = settings.after(self.settings.longest_delay_ms)
+        settings = settings.after(self.settings)
         version = SettingsVersion(self.latest.number + 1, settings, begins, by, reason, at_ms)
         changed = SettingsVersions((*self.all, version))
         if changed.size_bytes > MOST_BYTES:
@@ -288,11 +288,11 @@ def _versions_data(versions: Iterable[SettingsVersion]) -> list[dict[str, Any]]:
 
 def _versions(raw: list[dict[str, Any]]) -> tuple[SettingsVersion, ...]:
     found: list[SettingsVersion] = []
-    settings, longest_ms = dict[str, Any](), 0
+    data = dict[str, Any]()
     for one in raw:
-        settings |= one["settings"]
-        found.append(_version(one, ClusterSettings.from_data(settings).after(longest_ms)))
-        longest_ms = found[-1].settings.longest_delay_ms
+        data |= one["settings"]
+        settings = ClusterSettings.from_data(data)
+        found.append(_version(one, settings.after(found[-1].settings) if found else settings))
     return tuple(found)
 
 

@@ -96,9 +96,11 @@ def test_settings_that_were_never_changed_are_written_as_before() -> None:
     assert ONE.to_json() == FIRST.to_json()
 
 
-def test_the_longest_delay_of_all_is_known_to_each_and_read_back() -> None:
-    shorter = changed(THREE, {0: 60, 1: 60}, max_delay_ms=DAY_MS)
-    assert SettingsVersions.from_json(shorter.to_json()).settings.longest_delay_ms == FIRST.max_delay_ms
+def test_the_longest_delay_and_window_of_all_are_known_to_each_and_read_back() -> None:
+    shorter = changed(THREE, {0: 60, 1: 60}, max_delay_ms=DAY_MS, dedup_window_ms=1)
+    for versions in (shorter, SettingsVersions.from_json(shorter.to_json())):
+        assert versions.settings.longest_delay_ms == FIRST.max_delay_ms
+        assert versions.longest_dedup_window_ms == HOUR_MS
 
 
 @pytest.mark.parametrize(
