@@ -227,9 +227,8 @@ def _settle(
     except ZnodeMissing:
         refuse_beside_records(znodes, admin, ClusterNames(cluster))
         return _settings(new, cluster=cluster, **chosen), False
-    settings = _settings(replace, present, **chosen)
-    znodes.check_settings(settings)
-    return settings, True
+    znodes.check_settings(_settings(replace, present, **chosen))
+    return present, True  # with what they were before
 
 
 def _lost(
