@@ -369,6 +369,21 @@ def test_settings_near_the_most_that_zookeeper_takes_are_restored(make_cluster: 
     assert cluster.kazoo.get(cluster.znodes.settings)[0] == text
 
 
+def test_a_buffer_that_is_made_anew_begins_with_the_latest_settings_also_by_the_old_keys(
+    cluster: Cluster,
+) -> None:
+    """What the settings topic has said before is signed with them."""
+    before = change_to(cluster, max_delay_ms=DAY_MS)
+    cluster.delete_topic(cluster.names.buffer)
+    cluster.create_again()
+    first = SettingsVersions.of(before.settings)
+    topic = SettingsTopic(cluster.connection, cluster.names, cluster.keys)
+    assert versions_of(cluster) == first == topic.read()
+    end = end_of_settings(cluster)
+    cluster.create_again()
+    assert (versions_of(cluster), end_of_settings(cluster)) == (first, end)
+
+
 def test_a_znode_that_is_behind_gets_what_the_topic_has(cluster: Cluster) -> None:
     """As if the operator had died between the two."""
     cluster.start_here("a")
