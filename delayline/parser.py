@@ -163,7 +163,9 @@ def parse(
         if not is_older and settings.retention_ms is not None and _CARRY in (record.headers or ()):
             return _carry(record, keyring)
         if not is_older and _SETTINGS in (record.headers or ()):
-            return _settings_mark(record, settings, keyring)
+            mark = _settings_mark(record, settings, keyring)
+            if mark is not None:
+                return mark
         found, user_headers = _split(_cut(record.headers or ()) if is_older else record.headers or ())
         op = found.get(H_OP, OP_SCHEDULE)
         if op == OP_SCHEDULE:
@@ -172,7 +174,7 @@ def parse(
             return _cancel(record, found, settings, names, is_older=is_older)
         if op == OP_RESCHEDULE:
             return _reschedule(record, found, settings, names, keyring)
-        _refuse(RejectCode.BAD_OP, _bad_op(op))
+        _refuse(RejectCode.BAD_OP, f"{H_OP} is {_shown(op)}: write schedule, cancel or reschedule")
     except _RefusedError as refused:
         cut = any(NUL in key for key, _ in record.headers or ())
         return KEY_WITH_NUL if cut and not is_older else Reject(*refused.args)
@@ -190,8 +192,12 @@ def _carry(record: ConsumerRecord, keyring: Keyring) -> Carry:
     return Carry(record.value or b"", serial)
 
 
-def _settings_mark(record: ConsumerRecord, settings: ClusterSettings, keyring: Keyring) -> SettingsMark:
-    """As with a carry. It has no serial: where it counts, the settings themselves say (rule 13)."""
+def _settings_mark(
+    record: ConsumerRecord, settings: ClusterSettings, keyring: Keyring
+) -> SettingsMark | None:
+    """As with a carry. It has no serial: where it counts, the settings themselves say (rule 13). None in the
+    first meaning, which knows no marks, if the service has not signed it.
+    """
     headers = dict(record.headers or ())
     signed = [header for header in record.headers or () if header[0] != H_SIGNATURE]
     try:
@@ -202,7 +208,7 @@ def _settings_mark(record: ConsumerRecord, settings: ClusterSettings, keyring: K
     except ValueError as error:
         unknown_key = error.unknown_key if isinstance(error, BadSignatureError) else None
         if settings.meaning == FIRST_MEANING and unknown_key is None:
-            _refuse(RejectCode.BAD_OP, _bad_op(OP_SETTINGS))
+            return None
         detail = f"{error}; only `delayline settings change` changes settings"
         _refuse(RejectCode.BAD_PARENT, detail, None, unknown_key)
 
@@ -224,13 +230,13 @@ def weighed_mark(
     partition, offset = record.partition, record.offset
     if versions.is_mark(mark.number, partition, offset):
         return mark
-    if versions.settings_at(partition, offset).meaning == FIRST_MEANING:
-        return Reject(RejectCode.BAD_OP, _bad_op(OP_SETTINGS))
-    return mark
-
-
-def _bad_op(op: bytes | None) -> str:
-    return f"{H_OP} is {_shown(op)}: write schedule, cancel or reschedule"
+    if versions.settings_at(partition, offset).meaning > FIRST_MEANING:
+        return mark
+    try:
+        _split(record.headers or ())
+    except _RefusedError as refused:
+        return Reject(*refused.args)
+    raise AssertionError(f"a mark has {H_SETTINGS}, which no request may have")
 
 
 def spent_serial(record: ConsumerRecord, keyring: Keyring) -> Serial | None:

@@ -77,7 +77,8 @@ class ClusterSettings:
     meaning: int = MEANING
     max_request_bytes: int = 1_000_000
     longest_delay_ms: int = field(default=0, init=False, compare=False, repr=False)
-    """Of this version and those before it; it is not written."""
+    longest_dedup_window_ms: int = field(default=0, init=False, compare=False, repr=False)
+    """Of this version and those before it; they are not written."""
 
     def __post_init__(self) -> None:
         _require(
@@ -119,7 +120,7 @@ class ClusterSettings:
             f"levels_ms must each be 0 to max_delay_ms, {self.max_delay_ms}",
         )
         _require(all(self.targets), "targets has an empty pattern: take it out, or write * for every topic")
-        object.__setattr__(self, "longest_delay_ms", self.max_delay_ms)
+        _set_longest(self, self.max_delay_ms, self.dedup_window_ms)
 
     @property
     def format_version(self) -> int:
@@ -131,10 +132,14 @@ class ClusterSettings:
         """Whether what waits for long is written again (docs/design.md, rule 12)."""
         return self.retention_ms is not None
 
-    def after(self, longest_delay_ms: int) -> ClusterSettings:
-        """The same, where those before have had a longest delay like that."""
+    def after(self, before: ClusterSettings) -> ClusterSettings:
+        """The same, where those were before."""
         same = replace(self)
-        object.__setattr__(same, "longest_delay_ms", max(longest_delay_ms, self.max_delay_ms))
+        _set_longest(
+            same,
+            max(before.longest_delay_ms, self.max_delay_ms),
+            max(before.longest_dedup_window_ms, self.dedup_window_ms),
+        )
         return same
 
     def lane_of(self, partition: int) -> int:
@@ -180,8 +185,13 @@ class ClusterSettings:
 
 _KINDS: dict[str, str] = {field.name: str(field.type) for field in fields(ClusterSettings)}
 _NOT_IN_FIRST: Final = frozenset(("retention_ms", "meaning", "max_request_bytes"))
-SETTINGS: Final = tuple(name for name in _KINDS if name != "longest_delay_ms")
+SETTINGS: Final = tuple(field.name for field in fields(ClusterSettings) if field.init)
 """The names of what is set."""
+
+
+def _set_longest(settings: ClusterSettings, delay_ms: int, dedup_window_ms: int) -> None:
+    object.__setattr__(settings, "longest_delay_ms", delay_ms)
+    object.__setattr__(settings, "longest_dedup_window_ms", dedup_window_ms)
 
 
 def _require(holds: object, otherwise: str) -> None:

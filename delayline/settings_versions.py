@@ -8,8 +8,8 @@ What a request means may change, and must not change for what is in the log alre
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -100,19 +100,22 @@ class SettingsVersions:
     @property
     def longest_dedup_window_ms(self) -> int:
         """Of all."""
-        return max(version.settings.dedup_window_ms for version in self.all)
+        return self.settings.longest_dedup_window_ms
 
     def span(self, partition: int, offset: int) -> Span:
-        """By which version a record is read, and so are those behind it."""
+        """By which version a record is read, and so are those behind it: the last of those that have begun.
+
+        Where the log has lost its end, an earlier one may begin behind a later one: it counts no more.
+        """
         found, end = self.all[0], NO_END
         for version in self.all[1:]:
             begin = version.begins.get(partition)
             if begin is None:
                 continue
-            if begin.offset > offset:
-                end = begin.offset
-                break
-            found = version
+            if begin.offset <= offset:
+                found, end = version, NO_END
+            else:
+                end = min(end, begin.offset)
         return Span(found, end)
 
     def settings_at(self, partition: int, offset: int) -> ClusterSettings:
@@ -142,7 +145,7 @@ class SettingsVersions:
                 continue
             known_from_ms = max(known_from_ms, newest_ms - version.settings.dedup_window_ms)
             if begin is not None:
-                newest_ms = min(newest_ms, begin.newest_ms)
+                newest_ms, offset = min(newest_ms, begin.newest_ms), begin.offset
         return known_from_ms
 
     def unmarked(self, partitions: Collection[int]) -> list[int]:
@@ -156,14 +159,13 @@ class SettingsVersions:
     ) -> SettingsVersions:
         """And one more. ValueError if it changes what cannot be changed, or they become too many."""
         require_changeable(self.settings, settings)
-        settings = settings.after(self.settings.longest_delay_ms)
+        settings = settings.after(self.settings)
         version = SettingsVersion(self.latest.number + 1, settings, begins, by, reason, at_ms)
         changed = SettingsVersions((*self.all, version))
-        size = len(changed.to_json())
-        if size > MOST_BYTES:
+        if changed.size_bytes > MOST_BYTES:
             raise ValueError(
-                f"the settings with all that they were have {size} bytes, {MOST_BYTES} at most: give shorter"
-                " lists, or move what waits to another cluster (`delayline pending`)"
+                f"the settings with all that they were have {changed.size_bytes} bytes, {MOST_BYTES} at most:"
+                " give shorter lists, or move what waits to another cluster (`delayline pending`)"
             )
         return changed
 
@@ -174,6 +176,10 @@ class SettingsVersions:
                 return later
         raise ValueError(f"they differ: {differences(self.settings, other.settings) or 'in their versions'}")
 
+    def anew(self) -> SettingsVersions:
+        """For another buffer than that of their marks: the settings as they are, as the first ones."""
+        return SettingsVersions.of(replace(self.settings))
+
     def until(self, number: int) -> SettingsVersions:
         """What they were when the version of that number was the last one."""
         return SettingsVersions(self.all[:number])
@@ -183,6 +189,11 @@ class SettingsVersions:
         """Tells them from all others where they are too long to be shown."""
         return blake2b(self.to_json().encode(), digest_size=DIGEST_BYTES).hexdigest()
 
+    @property
+    def size_bytes(self) -> int:
+        """As they are written."""
+        return len(self.to_json())
+
     def leads_to(self, later: SettingsVersions) -> bool:
         """Whether `later` is what became of these."""
         return self.all == later.all[: len(self.all)]
@@ -191,10 +202,7 @@ class SettingsVersions:
         """The content of the settings znode, and of their record in Kafka."""
         if len(self.all) == 1 and self.latest.number == 1:
             return self.settings.to_json()
-        data = {
-            "format_version": FORMAT_VERSION,
-            "versions": [_version_data(version) for version in self.all],
-        }
+        data = {"format_version": FORMAT_VERSION, "versions": _versions_data(self.all)}
         return json.dumps(data, sort_keys=True)
 
     @classmethod
@@ -209,16 +217,13 @@ class SettingsVersions:
         if version < FORMAT_VERSION:
             return cls.of(ClusterSettings.from_data(raw))
         try:
-            versions, longest_ms = [], 0
-            for one in raw["versions"]:
-                versions.append(_version(one, longest_ms))
-                longest_ms = versions[-1].settings.longest_delay_ms
+            versions = _versions(raw["versions"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the cluster settings' versions cannot be read: {error!r}") from None
         numbers = [one.number for one in versions]
         if not numbers or numbers != list(range(1, len(numbers) + 1)):
             raise ValueError(f"the cluster settings' versions are not in order: {numbers}")
-        return cls(tuple(versions))
+        return cls(versions)
 
 
 def later_of(one: str, other: str) -> str:
@@ -259,19 +264,39 @@ def differing(there: ClusterSettings, here: ClusterSettings) -> list[str]:
     return [name for name in found if getattr(there, name) != getattr(here, name)]
 
 
-def _version_data(version: SettingsVersion) -> dict[str, Any]:
-    return {
-        "number": version.number,
-        "settings": version.settings.as_data(),
-        "begins": {str(partition): list(begin) for partition, begin in version.begins.items()},
-        "by": version.by,
-        "reason": version.reason,
-        "at_ms": version.at_ms,
-    }
+def _versions_data(versions: Iterable[SettingsVersion]) -> list[dict[str, Any]]:
+    """Of each what differs from the one before: a list may be long, and hardly ever changes."""
+    found, before = [], dict[str, Any]()
+    for version in versions:
+        settings = version.settings.as_data()
+        differs = {
+            name: value for name, value in settings.items() if name not in before or before[name] != value
+        }
+        found.append(
+            {
+                "number": version.number,
+                "settings": differs,
+                "begins": {str(partition): list(begin) for partition, begin in version.begins.items()},
+                "by": version.by,
+                "reason": version.reason,
+                "at_ms": version.at_ms,
+            }
+        )
+        before = settings
+    return found
 
 
-def _version(raw: dict[str, Any], longest_ms: int) -> SettingsVersion:
-    settings = ClusterSettings.from_data(raw["settings"]).after(longest_ms)
+def _versions(raw: list[dict[str, Any]]) -> tuple[SettingsVersion, ...]:
+    found: list[SettingsVersion] = []
+    data = dict[str, Any]()
+    for one in raw:
+        data |= one["settings"]
+        settings = ClusterSettings.from_data(data)
+        found.append(_version(one, settings.after(found[-1].settings) if found else settings))
+    return tuple(found)
+
+
+def _version(raw: dict[str, Any], settings: ClusterSettings) -> SettingsVersion:
     begins = {int(partition): Begin(*map(_whole, begin)) for partition, begin in raw["begins"].items()}
     return SettingsVersion(
         _whole(raw["number"]), settings, begins, str(raw["by"]), str(raw["reason"]), _whole(raw["at_ms"])

@@ -473,21 +473,24 @@ class Registry:
         one's, and not over by what `is_over` says.
         """
         path = self._znodes.rebuild(lane)
+        above = path.rpartition("/")[0]
+        make = Make(path, node.encode(), ephemeral=True)
 
         def attempt() -> str | None:
-            make = Make(path, node.encode(), ephemeral=True)
+            # A znode that is made anew has the first version again: which turn it is, the one above counts.
+            self._ensure(above)
+            data, stat = self._session.read(above)
+            claim = Replace(above, data, stat.version)
             found = self._look_at(path)
             if found is None:
-                self._ensure(path.rpartition("/")[0])
-                self._session.transact(make)
+                self._session.transact(claim, make)
                 return None
-            data, stat = found
-            holder = data.decode(errors="replace")
-            if stat.owner == self._session.state.session_id:
+            holder = found[0].decode(errors="replace")
+            if found[1].owner == self._session.state.session_id:
                 return None
             if not is_over(holder):
                 return holder
-            self._session.transact(Delete(path), make)
+            self._session.transact(claim, Delete(path), make)
             return None
 
         return self._persistently(attempt)

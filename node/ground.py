@@ -40,7 +40,7 @@ from store.identity import (
     stored_identity,
     write,
 )
-from store.kv import KeyValue
+from store.kv import Damaged, KeyValue
 from store.stall import write_stubbornly
 
 log = structlog.get_logger("delayline.node")
@@ -192,8 +192,9 @@ class Survey:
         return ground._replace(settings=self.made_with)
 
     def expect_own(self, folder: Path, ground: Ground) -> None:
-        """That a store which another version has made is this node's, too, and was made from this ground.
-        Raises `Refusing`, and what `RocksStore` raises.
+        """That a store which another version has made is this node's, too, and was made from this ground. One
+        that this version cannot open may be sound for that one: it is passed over. Raises `Refusing`, and
+        what `RocksStore` raises else.
         """
         try:
             stored, own = identity_in(folder), ground.identity(self._config.cluster, self._config.lane)
@@ -201,6 +202,8 @@ class Survey:
                 expect(msgspec.structs.replace(stored, format=FORMAT), own, later_of)
         except (OtherIdentity, UnknownIdentity) as error:
             raise Refusing(self._of_identity(error, ground)) from error
+        except Damaged as error:
+            log.warning("other-store-passed-over", folder=str(folder), detail=str(error))
 
     def keep(self, store: KeyValue, settings: SettingsVersions, stopping: threading.Event) -> None:
         """The view is made by these from now on. `stopping`: set once the node is to end."""

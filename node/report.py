@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from delayline.settings import MEANING
 from delayline.settings_versions import SettingsVersions
@@ -43,6 +43,23 @@ class Progress:
         self.candidate = False  # it has caught up, and stands for leader
 
 
+class _Shown(NamedTuple):
+    """What the status says of the settings that the view was made with. It is said every second, and they may
+    be long: so it is worked out once.
+    """
+
+    made_with: SettingsVersions | None
+    text: str = ""
+    digest: str = ""
+    number: int = 0
+
+    @classmethod
+    def of(cls, made_with: SettingsVersions) -> _Shown:
+        text = made_with.to_json()
+        shown = text if len(text) <= MOST_SETTINGS_BYTES else ""
+        return cls(made_with, shown, made_with.digest, made_with.latest.number)
+
+
 class Report:
     """For any thread. Never blocks: it is made of what is known."""
 
@@ -67,6 +84,7 @@ class Report:
         self._session = session
         self._http = http
         self._beginning = beginning
+        self._shown = _Shown(None)
 
     @property
     def node(self) -> str:
@@ -109,7 +127,7 @@ class Report:
     def status(self) -> NodeStatus:
         """What the member znode says."""
         config, parts, why = self._config, self._progress.parts, self._why_refusing()
-        made_with = self._survey.made_with
+        settings = self._settings()
         checkpoint = None if parts is None else parts.view.checkpoint
         pauses = Pauses() if parts is None else parts.operator.pauses()
         free_bytes, total_bytes = disk_of(config.data_dir)
@@ -140,9 +158,9 @@ class Report:
             session_timeout_s=config.session_timeout_s,
             max_clock_skew_ms=config.max_clock_skew_ms,
             open=parts is not None and parts.started,
-            settings=_in_short(made_with),
-            settings_digest="" if made_with is None else made_with.digest,
-            settings_version=0 if made_with is None else made_with.latest.number,
+            settings=settings.text,
+            settings_digest=settings.digest,
+            settings_version=settings.number,
             meaning=MEANING,
             rejected_checkpoints=0 if parts is None else sum(parts.checkpoint_reader.rejected.values()),
             keys=[] if parts is None else sorted(parts.keys.ring.ids),
@@ -168,6 +186,13 @@ class Report:
         )
         return vitals if parts is None else vitals._replace(**_of_parts(parts))
 
+    def _settings(self) -> _Shown:
+        """Whoever comes second works them out again, and finds the same."""
+        made_with = self._survey.made_with
+        if made_with is not None and self._shown.made_with is not made_with:
+            self._shown = _Shown.of(made_with)
+        return self._shown
+
     def messages(self) -> Messages | None:
         """What answers questions of messages, once the store is open."""
         parts = self._progress.parts
@@ -177,12 +202,6 @@ class Report:
         """What hands out snapshots, while the node has caught up."""
         parts = self._progress.parts
         return None if parts is None or self.state not in CAUGHT_UP else parts.giving
-
-
-def _in_short(settings: SettingsVersions | None) -> str:
-    """It is written every second."""
-    text = "" if settings is None else settings.to_json()
-    return text if len(text) <= MOST_SETTINGS_BYTES else ""
 
 
 def _of_parts(parts: Parts) -> dict[str, Any]:

@@ -8,7 +8,6 @@ that is cut off from the others tells an old one.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any, Final, NamedTuple
@@ -45,8 +44,8 @@ class SettingsContradict(Exception):
 
 
 class KnownSettings:
-    """Implements `SettingsSource`. Versions may be read by any thread; they become only more. One at a time
-    has it read.
+    """Implements `SettingsSource`. Versions may be read by any thread; they become only more. `refresh` is
+    for one at a time: who opens apply, and then apply.
     """
 
     def __init__(
@@ -63,8 +62,7 @@ class KnownSettings:
         self._versions = versions
         self._keys = keys
         self._keep = keep
-        self._read = NOTHING_READ  # of the one that asks for more
-        self._learning = threading.Lock()
+        self._read = NOTHING_READ
 
     @property
     def versions(self) -> SettingsVersions:
@@ -82,21 +80,19 @@ class KnownSettings:
         """
         read = read_settings(self._client_config, self._names, self._keys.ring, self._read)
         if read.versions is not None:
-            self.learn(read.versions)
+            self._learn(read.versions)
         self._read = read  # not before what stands there is known
         return read.versions is not None
 
-    def learn(self, found: SettingsVersions) -> None:
-        """From whoever has read them. Raises `SettingsContradict`."""
-        with self._learning:
-            try:
-                later = self._versions.united(found)
-            except ValueError as error:
-                raise SettingsContradict(str(error)) from error
-            if later != self._versions:
-                self._keep(later)
-                self._versions = later
-                log.info("settings-loaded", version=later.latest.number)
+    def _learn(self, found: SettingsVersions) -> None:
+        try:
+            later = self._versions.united(found)
+        except ValueError as error:
+            raise SettingsContradict(str(error)) from error
+        if later != self._versions:
+            self._keep(later)
+            self._versions = later
+            log.info("settings-loaded", version=later.latest.number)
 
 
 def read_settings(
@@ -106,7 +102,8 @@ def read_settings(
 
     It is read to the end that a broker tells, what is open there included. `before`: what was read already.
     Where the topic was made anew since, or has another leader, which may have had less of it, it is read
-    again. Raises as `KnownSettings.refresh`.
+    again. If the leader changes meanwhile, what was read counts as the earlier one's: then the next time.
+    Raises as `KnownSettings.refresh`.
     """
     topic, admin = names.settings, admin_client(client_config)
     try:

@@ -136,7 +136,8 @@ class TopicReader:
 
     def generation(self, partition: int) -> tuple[str, int]:
         """The topic's id, as Kafka shows it, and the partition's leader epoch: while both stay, what was read
-        stands there still. It is what is read from then on, or nothing comes. Raises `Unanswered`.
+        stands there still. Only that topic is read from then on, but from later leaders, too. Raises
+        `Unanswered`.
         """
 
         async def known(led: Led, leader: PartitionLeader) -> tuple[str, int]:

@@ -45,11 +45,18 @@ def require_same(znodes: Registry, admin: KafkaAdmin, cluster: str) -> None:
         )
 
 
+def begins_anew(znodes: Registry, admin: KafkaAdmin, cluster: str, lanes: int) -> bool:
+    """Whether `write_down` will say that the buffer is another topic than before."""
+    tied = znodes.kafka()
+    is_another = tied is not None and tied.buffer != admin.topic_id(ClusterNames(cluster).buffer)
+    return is_another and not _has_checkpoint(znodes, lanes)
+
+
 def write_down(znodes: Registry, admin: KafkaAdmin, cluster: str, lanes: int) -> None:
     """Where a cluster is that no lane has a checkpoint of in ZooKeeper: it begins. Of another one its nodes
     write it down, which know its checkpoints; and a buffer made anew beside them is to be refused.
     """
-    if any(znodes.mirror(lane).read() is not None for lane in range(lanes)):
+    if _has_checkpoint(znodes, lanes):
         return
     buffer = ClusterNames(cluster).buffer
     ids = KafkaIds(admin.cluster_id(), admin.topic_id(buffer))
@@ -59,6 +66,10 @@ def write_down(znodes: Registry, admin: KafkaAdmin, cluster: str, lanes: int) ->
     why = Author("topics create", "no lane has a checkpoint: the cluster begins anew", now_ms)
     entry = HistoryEntry(what="another buffer", author=why, after=ids.buffer)
     znodes.tie_anew(lambda there: msgspec.structs.replace(there or ids, buffer=ids.buffer), entry)
+
+
+def _has_checkpoint(znodes: Registry, lanes: int) -> bool:
+    return any(znodes.mirror(lane).read() is not None for lane in range(lanes))
 
 
 def survey(config: ConnectionConfig) -> KafkaSurvey:

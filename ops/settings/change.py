@@ -115,7 +115,7 @@ def _standing(znodes: Registry, in_topic: SettingsVersions | None) -> SettingsVe
 
 def _changed(before: ClusterSettings, chosen: Mapping[str, Any]) -> ClusterSettings:
     try:
-        after = replace(before, **chosen)
+        after = replace(before, **chosen).after(before)
         if differing(before, after):
             require_changeable(before, after)
             expect_lasting(after)

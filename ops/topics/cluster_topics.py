@@ -17,19 +17,19 @@ from delayline.settings import FIRST_MEANING, ClusterSettings
 from delayline.settings_versions import SettingsVersions, differing
 from delayline.signing import Keyring
 from election.errors import ZnodeMissing
-from election.operators import Author
+from election.operators import Author, HistoryEntry
 from election.registry import Registry
 from node.config import ConnectionConfig
 from ops.clients.kafka import KafkaAdmin
-from ops.clients.settings_topic import SettingsTopic
+from ops.clients.settings_topic import Change, SettingsTopic
 from ops.clients.topic import Topic, WantedTopic
 from ops.clients.topic_findings import TopicFinding
 from ops.clients.zookeeper import registry
-from ops.cluster.accept_kafka import require_same, write_down
+from ops.cluster.accept_kafka import begins_anew, require_same, write_down
 from ops.errors import ConfigError, ConflictError, NotFoundError
 from ops.topics import rules
 from ops.topics.new_settings import new_settings
-from ops.topics.restore import lost_settings, refuse_beside_records, require_all
+from ops.topics.restore import lost_settings, noted, refuse_beside_records, require_all
 from ops.topics.restore import restore as restored
 from ops.topics.rules import wanted_topics
 
@@ -114,6 +114,9 @@ def create(
         if used and (not written or new_keys):
             znodes.create_keys(_new_keys(admin.ends(names.buffer), admin.ends(names.checkpoint)))
         if restore is None:  # where ZooKeeper was lost, its nodes know better
+            if begins_anew(znodes, admin, config.cluster, settings.lanes):
+                _begin_settings_anew(config, znodes)
+            # After that: a run that dies between the two is run again.
             write_down(znodes, admin, config.cluster, settings.lanes)
         if settings.meaning > FIRST_MEANING:
             write_settings(config, znodes)
@@ -137,6 +140,22 @@ def write_settings(config: ConnectionConfig, znodes: Registry) -> None:
     topic = SettingsTopic(config, ClusterNames(config.cluster), ring)
     if topic.read() is None:
         topic.write_first(znodes.settings_versions())
+
+
+def _begin_settings_anew(config: ConnectionConfig, znodes: Registry) -> None:
+    """Their versions begin at offsets of another buffer: in the new one the latest settings are the first.
+    The topic says so, too, whatever it has said before.
+    """
+    there, ring = znodes.settings_versions(), znodes.keys()
+    first = there.anew()
+    why = Author("topics create", "the buffer is another topic", time.time_ns() // 1_000_000)
+    before = f"version {there.latest.number}"
+    znodes.restore_settings(
+        first, HistoryEntry(what="settings begun anew", author=why, before=before, after=noted(first))
+    )
+    topic = None if ring is None else SettingsTopic(config, ClusterNames(config.cluster), ring)
+    if topic is not None and topic.read() not in (None, first):
+        topic.write([], lambda _: Change(first.latest.number, lambda _: first))
 
 
 def _was_used(admin: KafkaAdmin, names: ClusterNames, there: Mapping[str, Topic]) -> bool:
@@ -208,9 +227,8 @@ def _settle(
     except ZnodeMissing:
         refuse_beside_records(znodes, admin, ClusterNames(cluster))
         return _settings(new, cluster=cluster, **chosen), False
-    settings = _settings(replace, present, **chosen)
-    znodes.check_settings(settings)
-    return settings, True
+    znodes.check_settings(_settings(replace, present, **chosen))
+    return present, True  # with what they were before
 
 
 def _lost(

@@ -31,12 +31,17 @@ def new_settings(cluster: str, *, any_retention: bool = False, **chosen: Any) ->
 
 
 def expect_lasting(settings: ClusterSettings) -> None:
-    """That the retention leaves time for an outage. ValueError."""
-    least_ms = least_retention_ms(settings.dedup_window_ms)
+    """That the retention leaves time for an outage. What is forgotten goes by the longest window that there
+    was. ValueError.
+    """
+    window_ms, window = settings.longest_dedup_window_ms, "the dedup window"
+    if window_ms > settings.dedup_window_ms:
+        window = f"the longest dedup window that there was, {render_duration(window_ms)},"
+    least_ms = least_retention_ms(window_ms)
     if settings.retention_ms is not None and settings.retention_ms < least_ms:
         raise ValueError(
             f"retention is {render_duration(settings.retention_ms)}: it must be at least"
-            f" {render_duration(least_ms)}, twice the dedup window and {render_duration(2 * OUTAGE_MS)}"
+            f" {render_duration(least_ms)}, twice {window} and {render_duration(2 * OUTAGE_MS)}"
         )
 
 

@@ -29,6 +29,7 @@ _NEEDED: Final = {
     "meaning": "--meaning",
 }
 
+MOST_NOTED_BYTES: Final = 16 << 10
 _ASK_A_STORE: Final = (
     "start a node that still has its data folder: it says which command restores them; if there is none, add"
     " --restore and every setting that the cluster was made with; a new cluster needs another name"
@@ -132,8 +133,15 @@ def restore(znodes: Registry, settings: SettingsVersions, author: Author, *, are
         raise ConflictError(
             f"no node's view was made with these settings: {_commands(views) or _SEE_ITS_LOG}"
         )
-    entry = HistoryEntry(what="settings restored", author=author, after=settings.to_json())
+    entry = HistoryEntry(what="settings restored", author=author, after=noted(settings))
     return znodes.restore_settings(settings, entry)
+
+
+def noted(settings: SettingsVersions) -> str:
+    """As the history has them: in ZooKeeper they and their entry are one transaction of a megabyte."""
+    if settings.size_bytes <= MOST_NOTED_BYTES:
+        return settings.to_json()
+    return f"version {settings.latest.number}, with the digest {settings.digest}"
 
 
 def require_all(chosen: Mapping[str, Any]) -> None:

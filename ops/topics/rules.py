@@ -106,7 +106,7 @@ def _buffer_retention(settings: ClusterSettings) -> Setting:
         why = f"what waits is written again within the cluster's retention, {render_duration(retention_ms)}"
     else:
         # An id is known from the log alone: also for as long as a repeated request is a duplicate.
-        retention_ms = settings.longest_delay_ms + settings.dedup_window_ms + RETENTION_MARGIN_MS
+        retention_ms = settings.longest_delay_ms + settings.longest_dedup_window_ms + RETENTION_MARGIN_MS
         why = (
             "messages would be deleted before they are due: the longest delay is"
             f" {render_duration(settings.max_delay_ms)}, and what waits is not written again"

@@ -55,6 +55,27 @@ def registry(session: Session, znodes: Znodes) -> Registry:
     return Registry(session, znodes)
 
 
+# -- whose turn it is
+
+
+def test_of_two_that_find_a_turn_over_one_has_it(registry: Registry, stack: Stack, znodes: Znodes) -> None:
+    """The other one takes it between its look and its change."""
+    with (
+        started(Session({"hosts": stack.zookeeper}, 10)) as second,
+        started(Session({"hosts": stack.zookeeper}, 10)) as third,
+    ):
+        assert Registry(second, znodes).take_turn(0, "gone", lambda _: True) is None
+        faster = Registry(third, znodes)
+
+        def is_over(holder: str) -> bool:
+            if holder == "gone":
+                assert faster.take_turn(0, "faster", lambda _: True) is None
+            return holder == "gone"
+
+        assert registry.take_turn(0, "slower", is_over) == "faster"
+        assert second.read(znodes.rebuild(0))[0] == b"faster"
+
+
 # -- settings
 
 

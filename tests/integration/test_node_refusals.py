@@ -17,10 +17,13 @@ from confluent_kafka.admin import (
 )
 
 from delayline import requests
+from delayline.settings_versions import SettingsVersions
+from election.operators import Author
 from node.own_stores import store_folder
 from node.status import NodeState
 from ops.dead_letter.retry import LettersToRetry, send, survey
 from ops.dead_letter.search import LetterFilter
+from ops.settings import change
 from ops.stack.ports import free_port
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once
@@ -33,6 +36,9 @@ from tests.support.retention import (
     rebuild_behind_retention,
 )
 from tests.support.waiting import PATIENCE_S, eventually
+
+AUTHOR = Author("somebody", "to see what happens", 1)
+TOO_LONG_MS = 7_200_000
 
 
 def refused(cluster: Cluster, node_id: str, code: str) -> dict[str, Any]:
@@ -57,6 +63,11 @@ def run_once(cluster: Cluster, messages: int = 50, **fields: Any) -> None:
             sender.schedule(at_ms=now_ms() + 3_600_000, id=f"later-{number}")
     cluster.wait_delivered(messages)
     cluster.stop_here(running)
+
+
+def change_settings(cluster: Cluster, **chosen: Any) -> SettingsVersions:
+    _, after, _ = change.change(cluster.connection, chosen, AUTHOR, PATIENCE_S)
+    return after
 
 
 def begin_anew(cluster: Cluster, *node_ids: str) -> None:
@@ -98,6 +109,7 @@ def test_a_rebuilt_node_refuses_a_checkpoint_that_is_ahead_of_the_buffer(cluster
 @pytest.mark.walks("buffer-recreated")
 def test_after_a_recreated_buffer_the_way_out_leads_to_a_new_beginning(cluster: Cluster) -> None:
     run_once(cluster)
+    change_settings(cluster, max_delay_ms=TOO_LONG_MS // 2, levels_ms=(1,))
     cluster.delete_topic(cluster.names.buffer)
     cluster.create_again()
     refusing = cluster.start_here("a")
@@ -108,9 +120,18 @@ def test_after_a_recreated_buffer_the_way_out_leads_to_a_new_beginning(cluster: 
         assert named in way_out
     with Sender(cluster) as sender:
         sender.schedule(b"the first of the new")
-    begin_anew(cluster, "a")
-    cluster.start_here("a")
-    cluster.wait_delivered(51)
+        too_long = sender.schedule(after_ms=TOO_LONG_MS)
+        sender.flush()
+        begin_anew(cluster, "a")
+        cluster.start_here("a")
+        cluster.wait_delivered(51)
+        cluster.tail.wait(lambda: len(cluster.dead_letters) == 1, "the settings are the latest ones")
+        changed = change_settings(cluster, max_delay_ms=TOO_LONG_MS)
+        sender.schedule(after_ms=TOO_LONG_MS)
+        sender.flush()
+        eventually(lambda: cluster.member("a").get("pending") == 1, "it waits", 4 * PATIENCE_S)
+    assert changed.latest.number == 2, "there was no change before in this buffer"
+    assert [letter.text("delay-source") for letter in cluster.dead_letters] == [too_long.result()]
     cluster.tail.catch_up()
     assert [got.value for got in cluster.delivered[50:]] == [b"the first of the new"]
     assert (cluster.keys.root == old_root, dict(cluster.keys.requests_from)) == (False, {})

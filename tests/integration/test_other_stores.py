@@ -73,6 +73,17 @@ def test_a_node_makes_its_view_anew_and_then_removes_the_other_store(cluster: Cl
         check_exactly_once(cluster, ledger)
 
 
+def test_a_store_of_another_version_that_cannot_be_opened_is_left_as_it_is(cluster: Cluster) -> None:
+    node = cluster.start("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    other = as_of_other_version(cluster, node, FORMAT + 1)
+    (other / "CURRENT").write_text("MANIFEST-of-another-kind\n")
+    node = cluster.start("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    assert node.wait_event("other-store-passed-over")["folder"] == str(other)
+    assert (other / "CURRENT").read_text() == "MANIFEST-of-another-kind\n"
+
+
 def test_a_node_waits_for_its_turn_while_another_one_can_lead(
     cluster: Cluster, other_session: KazooClient
 ) -> None:

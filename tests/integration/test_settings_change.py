@@ -15,7 +15,7 @@ from delayline.names import parse_source
 from delayline.receipt import Receipt
 from delayline.settings import BUFFER_MAX_MESSAGE_BYTES, OVERHEAD_BYTES, SETTINGS
 from delayline.settings_record import KEY, PARTITION, encode_settings, signed
-from delayline.settings_versions import SettingsVersions
+from delayline.settings_versions import MOST_BYTES, SettingsVersions
 from delayline.wire import (
     H_AFTER,
     H_TARGET_TOPIC,
@@ -359,6 +359,31 @@ def test_settings_too_long_to_be_shown_are_not_replaced_by_others_that_a_node_wo
     assert versions_of(cluster) == SettingsVersions.of(cluster.settings)
 
 
+def test_settings_near_the_most_that_zookeeper_takes_are_restored(make_cluster: MakeCluster) -> None:
+    """With their entry of the history, in one transaction."""
+    cluster = make_cluster(allow_list=("*", *(f"orders.{number:012}" for number in range(25_000))))
+    text = cluster.kazoo.get(cluster.znodes.settings)[0]
+    assert len(text) > MOST_BYTES
+    cluster.kazoo.delete(cluster.znodes.settings)
+    cluster.restore_settings()
+    assert cluster.kazoo.get(cluster.znodes.settings)[0] == text
+
+
+def test_a_buffer_that_is_made_anew_begins_with_the_latest_settings_also_by_the_old_keys(
+    cluster: Cluster,
+) -> None:
+    """What the settings topic has said before is signed with them."""
+    before = change_to(cluster, max_delay_ms=DAY_MS)
+    cluster.delete_topic(cluster.names.buffer)
+    cluster.create_again()
+    first = SettingsVersions.of(before.settings)
+    topic = SettingsTopic(cluster.connection, cluster.names, cluster.keys)
+    assert versions_of(cluster) == first == topic.read()
+    end = end_of_settings(cluster)
+    cluster.create_again()
+    assert (versions_of(cluster), end_of_settings(cluster)) == (first, end)
+
+
 def test_a_znode_that_is_behind_gets_what_the_topic_has(cluster: Cluster) -> None:
     """As if the operator had died between the two."""
     cluster.start_here("a")
@@ -404,7 +429,7 @@ def test_a_cluster_of_the_first_meaning_takes_a_new_one_first(make_cluster: Make
         take_over(cluster, running, "b")
         fates = settled(cluster, sender, "after")
         assert fates_of(fates, after) == {"delivered"}
-        assert fates.of[copied] == ["bad-op"]
+        assert fates.of[copied] == ["unknown-header"]
     assert cluster_topics.read_settings(cluster.connection).max_request_bytes == (
         BUFFER_MAX_MESSAGE_BYTES - OVERHEAD_BYTES
     )

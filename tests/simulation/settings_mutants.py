@@ -33,7 +33,7 @@ CHANGING: Final = (
         "settings-count-from-the-beginning",
         "rule 13",
         "a request is read by the newest settings, wherever it stands",
-        (Edit("delayline.settings_versions:SettingsVersions.span", "begin.offset > offset", "False"),),
+        (Edit("delayline.settings_versions:SettingsVersions.span", "begin.offset <= offset", "True"),),
         SETTINGS,
     ),
     Mutant(
@@ -43,8 +43,8 @@ CHANGING: Final = (
         (
             Edit(
                 "delayline.settings_versions:SettingsVersions.span",
-                "begin.offset > offset",
-                "begin.offset + 1 > offset - 1",
+                "begin.offset <= offset",
+                "begin.offset <= offset - 2",
             ),
         ),
         SETTINGS,
@@ -89,7 +89,7 @@ CHANGING: Final = (
         (
             Edit(
                 "delayline.settings_versions:SettingsVersions.longest_dedup_window_ms",
-                "max(version.settings.dedup_window_ms for version in self.all)",
+                "self.settings.longest_dedup_window_ms",
                 "self.settings.dedup_window_ms",
             ),
         ),

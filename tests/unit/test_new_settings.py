@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from delayline.settings import ClusterSettings
 from delayline.times import DAY_MS, HOUR_MS
-from ops.topics.new_settings import least_retention_ms, new_settings
+from ops.topics.new_settings import expect_lasting, least_retention_ms, new_settings
 
 
 def test_a_new_cluster_carries_what_waits_for_long_and_takes_delays_of_ten_years() -> None:
@@ -42,6 +44,16 @@ def test_the_least_retention_is_twice_the_dedup_window_and_twelve_hours(dedup_wi
 def test_a_dedup_window_may_be_too_long_for_the_default() -> None:
     with pytest.raises(ValueError, match="retention is 7d: it must be at least 8d12h"):
         new_settings("orders", dedup_window_ms=4 * DAY_MS)
+
+
+def test_the_retention_has_to_suit_the_longest_window_that_there_was() -> None:
+    first = ClusterSettings(retention_ms=61 * DAY_MS, dedup_window_ms=30 * DAY_MS)
+    shorter = replace(first, dedup_window_ms=HOUR_MS).after(first)
+    later = replace(shorter, retention_ms=7 * DAY_MS).after(shorter)
+
+    expect_lasting(shorter)
+    with pytest.raises(ValueError, match="least 60d12h, twice the longest dedup window that there was, 30d"):
+        expect_lasting(later)
 
 
 def test_tests_may_have_any_retention() -> None:

@@ -17,6 +17,7 @@ from delayline.settings_versions import (
 )
 from delayline.times import DAY_MS, HOUR_MS
 
+LONG_AGO_MS = 100 * DAY_MS
 FIRST = ClusterSettings(partitions=2, dedup_window_ms=HOUR_MS, retention_ms=7 * DAY_MS)
 ONE = SettingsVersions.of(FIRST)
 
@@ -46,6 +47,17 @@ def test_a_record_is_read_by_the_last_version_that_begins_before_it(
     assert (span.version.number, span.end) == (number, end)
 
 
+LOST_END = changed(
+    changed(ONE, {0: 1_000}, LONG_AGO_MS, dedup_window_ms=1), {0: 50}, LONG_AGO_MS, dedup_window_ms=DAY_MS
+)
+"""The log ended at 50 again, and then settings were changed."""
+
+
+def test_where_the_log_has_lost_its_end_the_last_version_counts_from_its_own_mark_on() -> None:
+    spans = [LOST_END.span(0, offset) for offset in (49, 50, 1_000)]
+    assert [(span.version.number, span.end) for span in spans] == [(1, 50), (3, 2**63), (3, 2**63)]
+
+
 def test_a_partition_that_came_later_is_read_by_the_first_until_a_change_marks_it() -> None:
     later = changed(THREE, {0: 50, 1: 50, 2: 4})
     assert (THREE.unmarked([0, 1, 2]), later.unmarked([0, 1, 2])) == ([2], [])
@@ -63,13 +75,32 @@ def test_versions_read_back_as_they_were_written() -> None:
     assert SettingsVersions.from_json(ONE.to_json()) == ONE
 
 
+def test_a_change_costs_what_it_changes_however_long_the_lists_are() -> None:
+    targets = tuple(f"orders.{number:04}" for number in range(1_000))
+    versions = changed(ONE, {0: 1, 1: 1}, targets=targets)
+    once_bytes = versions.size_bytes
+    for number in range(2, 102):
+        versions = changed(versions, {0: number, 1: number}, max_delay_ms=number * DAY_MS)
+    assert versions.size_bytes - once_bytes < 100 * 250
+    versions = changed(versions, {0: 200, 1: 200}, targets=())
+    assert SettingsVersions.from_json(versions.to_json()) == versions
+
+
+def test_what_a_new_meaning_has_more_of_is_written() -> None:
+    old = SettingsVersions.of(ClusterSettings(meaning=1))
+    new = changed(old, {0: 1}, meaning=2)
+    assert SettingsVersions.from_json(new.to_json()) == new
+
+
 def test_settings_that_were_never_changed_are_written_as_before() -> None:
     assert ONE.to_json() == FIRST.to_json()
 
 
-def test_the_longest_delay_of_all_is_known_to_each_and_read_back() -> None:
-    shorter = changed(THREE, {0: 60, 1: 60}, max_delay_ms=DAY_MS)
-    assert SettingsVersions.from_json(shorter.to_json()).settings.longest_delay_ms == FIRST.max_delay_ms
+def test_the_longest_delay_and_window_of_all_are_known_to_each_and_read_back() -> None:
+    shorter = changed(THREE, {0: 60, 1: 60}, max_delay_ms=DAY_MS, dedup_window_ms=1)
+    for versions in (shorter, SettingsVersions.from_json(shorter.to_json())):
+        assert versions.settings.longest_delay_ms == FIRST.max_delay_ms
+        assert versions.longest_dedup_window_ms == HOUR_MS
 
 
 @pytest.mark.parametrize(
@@ -135,6 +166,15 @@ def test_of_two_states_the_later_one_counts_and_none_of_two_that_went_apart() ->
             one.united(other)
 
 
+def test_in_another_buffer_the_latest_settings_are_the_first_and_no_longer_delay_has_been_there() -> None:
+    anew = THREE.anew()
+    assert anew == SettingsVersions.of(THREE.settings)
+    assert (THREE.settings.longest_delay_ms, anew.settings.longest_delay_ms) == (
+        FIRST.max_delay_ms,
+        2 * DAY_MS,
+    )
+
+
 def test_settings_have_one_digest_however_they_were_read_and_each_state_of_them_another() -> None:
     assert SettingsVersions.from_json(THREE.to_json()).digest == THREE.digest
     assert THREE.until(2).digest == TWO.digest
@@ -142,8 +182,6 @@ def test_settings_have_one_digest_however_they_were_read_and_each_state_of_them_
 
 
 # -- the dedup window
-
-LONG_AGO_MS = 100 * DAY_MS
 
 
 def test_a_window_that_has_not_changed_is_what_it_was() -> None:
@@ -171,6 +209,11 @@ def test_a_longer_window_brings_nothing_back_that_the_shorter_one_had_let_go(
 ) -> None:
     longer = changed(ONE, {0: 10}, LONG_AGO_MS, dedup_window_ms=10 * HOUR_MS)
     assert longer.known_from_ms(0, 10, newest_ms) == known_from_ms
+
+
+def test_a_version_that_begins_behind_a_later_one_has_let_nothing_go() -> None:
+    known = [LOST_END.known_from_ms(0, offset, LONG_AGO_MS) for offset in (999, 1_000)]
+    assert known[0] == known[1]
 
 
 def test_what_a_window_between_two_longer_ones_has_let_go_stays_so() -> None:

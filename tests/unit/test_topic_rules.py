@@ -277,6 +277,8 @@ def test_retention_covers_the_longest_delay_and_the_time_for_which_an_id_is_know
     settings = replace(SETTINGS, levels_ms=(0,), max_delay_ms=1000, dedup_window_ms=500)
 
     assert retention_of(NAMES.buffer, settings) == 1500 + RETENTION_MARGIN_MS
+    shorter = replace(settings, max_delay_ms=10, dedup_window_ms=5).after(settings)
+    assert retention_of(NAMES.buffer, shorter) == 1500 + RETENTION_MARGIN_MS
 
 
 @pytest.mark.parametrize(("days", "outcomes_days"), [(1, 7), (7, 7), (30, 30)])

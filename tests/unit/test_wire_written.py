@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayline.recurrence import Recurrence
+from delayline.settings import ClusterSettings
+from delayline.settings_versions import Begin, SettingsVersions
 from delayline.wire import (
     BY_KEY,
     H_TARGET_TOPIC,
@@ -23,6 +25,7 @@ from delayline.wire import (
     rewrite_headers,
     settings_mark_headers,
     signed_headers,
+    weighed_mark,
 )
 from tests.support.keys import KEYRING
 from tests.unit.wire_records import NAMES, SETTINGS, TIMESTAMP_MS, BufferedRecord
@@ -207,6 +210,38 @@ def test_where_a_marks_version_stands_is_signed() -> None:
         reject = parse_mark(headers)
         assert isinstance(reject, Reject)
         assert reject.code == "bad-parent"
+
+
+FIRST_MEANING = ClusterSettings(partitions=1, meaning=1)
+
+
+def code_in_first_meaning(headers: list[Header]) -> str:
+    """Where no version begins with it."""
+    record = BufferedRecord(headers, key=None, value=None)
+    request = parse(record, FIRST_MEANING, NAMES, KEYRING)
+    if isinstance(request, SettingsMark):
+        request = weighed_mark(request, record, SettingsVersions.of(FIRST_MEANING))
+    assert isinstance(request, Reject)
+    return request.code
+
+
+def test_in_the_first_meaning_what_is_like_a_mark_is_what_the_first_release_takes_it_for() -> None:
+    headers = settings_mark_headers(SettingsMark(4, PLACE), 0, KEYRING)
+    op, number, at, signature = headers
+    assert code_in_first_meaning(headers) == "unknown-header"
+    assert code_in_first_meaning([signature, *headers]) == "unknown-header"
+    assert code_in_first_meaning([signature, signature, op, number, at]) == "duplicate-header"
+    assert code_in_first_meaning([op, number]) == "unknown-header"
+    assert code_in_first_meaning([op, at, signature]) == "unknown-header"
+    assert code_in_first_meaning([op]) == "bad-op"
+    assert code_in_first_meaning([op, signature]) == "unknown-header"
+
+
+def test_in_the_first_meaning_a_mark_counts_where_a_version_begins() -> None:
+    mark = SettingsMark(2, PLACE)
+    record = BufferedRecord(settings_mark_headers(mark, 0, KEYRING), key=None, value=None)
+    versions = SettingsVersions.of(FIRST_MEANING).changed(SETTINGS, {0: Begin(record.offset, 0)}, "", "", 0)
+    assert weighed_mark(mark, record, versions) == mark
 
 
 @pytest.mark.parametrize(
