@@ -233,8 +233,8 @@ class NodeConfig(ConnectionConfig):
     )
     http_host: Text = Field(
         default="127.0.0.1",
-        description="where commands and whatever watches this node reach it: an address, or a name; with a "
-        "name other than localhost it listens on all interfaces",
+        description="where other nodes, commands and whatever watches this node reach it: an address, or a "
+        "name; with a name other than localhost it listens on all interfaces",
     )
     http_port: int = Field(default=0, ge=0, le=65535, description="its port for them; 0: any that is free")
     session_timeout_s: float = Field(default=6.0, gt=0, description="ZooKeeper session timeout")
@@ -242,7 +242,10 @@ class NodeConfig(ConnectionConfig):
         default=500, ge=0, description="largest difference from the brokers' clock that a leader may have"
     )
     replay_window_s: float = Field(
-        default=3600.0, ge=0, description="how long delivered messages stay in the store"
+        default=3600.0,
+        ge=0,
+        description="how long delivered messages stay in the store; far less than half of the buffer's "
+        "retention",
     )
     selection_max_messages: int = Field(default=5000, ge=1, description="most messages in one transaction")
     selection_max_bytes: int = Field(

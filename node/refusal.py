@@ -83,7 +83,7 @@ DISK_FULL: Final = RefusalCode.DISK_FULL
 RESTARTS_ITSELF: Final = frozenset({DISK_FULL, RefusalCode.NODE_ID_TAKEN, RefusalCode.STORE_IN_USE})
 """The codes of what a node waits for the end of, without its parts, to begin anew then (node/node.py)."""
 
-REBUILD: Final = "Stop the node, remove {data_dir}, and start it again: it rebuilds its view from the log."
+REBUILD: Final = "Stop the node, remove {data_dir}, and start it again: it makes its view anew."
 
 
 def rebuild(code: RefusalCode, detail: str, data_dir: object) -> Refusal:
@@ -141,8 +141,7 @@ def other_data(detail: str, data_dir: object) -> Refusal:
     return Refusal(
         RefusalCode.OTHER_DATA,
         detail,
-        f"Give this node a data_dir of its own; if {data_dir} is its own, remove it: the view is rebuilt "
-        "from the log.",
+        f"Give this node a data_dir of its own; if {data_dir} is its own, remove it: the view is made anew.",
     )
 
 

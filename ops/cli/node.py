@@ -27,7 +27,7 @@ def node_group() -> None:
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder of the node's replica.")
 @click.option("--peer-host", help="Where the lane's other nodes reach this one (default: host name).")
 @click.option("--peer-port", type=int, help="Its port for them (default: 17400 + lane).")
-@click.option("--http-host", help="Where `delayline message show` and `list` reach it (default: 127.0.0.1).")
+@click.option("--http-host", help="Where other nodes and commands reach it (default: 127.0.0.1).")
 @click.option("--http-port", type=int, help="Its port for them (default: any that is free).")
 @connection_options
 @click.pass_obj

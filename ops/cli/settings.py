@@ -101,7 +101,16 @@ def _shown(name: str, value: Any) -> str:
 
 
 _change_options = together(
-    changeable_options,
+    changeable_options(
+        "DURATION",
+        retention_ms="How long the buffer keeps a record; what waits longer is written again in time.",
+        max_delay_ms="Longest delay accepted.",
+        levels_ms="Delay of level 1, 2, ...; give all of them.",
+        targets="Allow only targets like this glob; give all of them.",
+        dedup_window_ms="How long after its due time an id is still known to delay-if-exists: keep.",
+        max_request_bytes="Largest request accepted, unpacked. The buffer takes 4096 more.",
+        meaning="How requests are read: 2, once all nodes are newer than 0.1.0.",
+    ),
     click.option("--any-target", is_flag=True, help="Allow every target again."),
     click.option("--execute", is_flag=True, help="Do it; without this it only says what it would do."),
     timeout_option(60.0, "How long to wait until every node says that it knows."),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ops.cli.operator import someone
-from ops.cli.options import connect, connection_options, together
+from ops.cli.options import Command, connect, connection_options, together
 from ops.cli.output import Format, emit, emit_one, output_option, say
 
 if TYPE_CHECKING:
@@ -44,57 +45,45 @@ def _retention(context: click.Context, parameter: click.Parameter, value: str | 
     return value if value == LIKE_MAX_DELAY else _durations(context, parameter, value)
 
 
-changeable_options = together(
-    click.option(
-        "--retention",
-        "retention_ms",
-        callback=_retention,
-        metavar=f"DURATION|{LIKE_MAX_DELAY}",
-        help="How long the buffer keeps a record; what waits longer is written again in time (default: 7d)."
-        f" {LIKE_MAX_DELAY}: for longer than any delay; nothing is written again.",
-    ),
-    click.option(
-        "--max-delay",
-        "max_delay_ms",
-        callback=_durations,
-        metavar="DURATION",
-        help=f"Longest delay accepted (default: 3653d, ten years; with --retention {LIKE_MAX_DELAY} 366d).",
-    ),
-    click.option(
-        "--level",
-        "levels_ms",
-        callback=_durations,
-        metavar="DURATION",
-        multiple=True,
-        help="Delay of level 1, 2, ... (default: RocketMQ's 18).",
-    ),
-    click.option(
-        "--target", "targets", multiple=True, help="Allow only targets like this glob; may be repeated."
-    ),
-    click.option(
-        "--dedup-window",
-        "dedup_window_ms",
-        callback=_durations,
-        metavar="DURATION",
-        help="How long after its due time an id is still known to delay-if-exists: keep (default: 1h).",
-    ),
-    click.option(
-        "--max-request-bytes",
-        type=int,
-        help="Largest request accepted, unpacked (default: 1000000). The buffer takes 4096 more.",
-    ),
-    click.option(
-        "--meaning",
-        type=int,
-        help="How requests are read (default: 2). 1: as version 0.1.0 does, which can then be run, too.",
-    ),
-)
+def changeable_options(retention: str, **helps: str) -> Callable[[Command], Command]:
+    """The settings that are chosen for a new cluster, and can be changed later. `retention`: what it may be;
+    `helps`: what each is, by its name.
+    """
+
+    def durations(flag: str, name: str, metavar: str = "DURATION", **more: Any) -> Callable[[Any], Any]:
+        more = {"callback": _durations} | more
+        return click.option(flag, name, metavar=metavar, help=helps[name], **more)
+
+    return together(
+        durations("--retention", "retention_ms", retention, callback=_retention),
+        durations("--max-delay", "max_delay_ms"),
+        durations("--level", "levels_ms", multiple=True),
+        click.option("--target", "targets", multiple=True, help=helps["targets"]),
+        durations("--dedup-window", "dedup_window_ms"),
+        click.option("--max-request-bytes", type=int, help=helps["max_request_bytes"]),
+        click.option("--meaning", type=int, help=helps["meaning"]),
+    )
+
+
 _settings_options = together(
     click.option("--partitions", type=int, help="Of the buffer (default: 4)."),
     click.option(
         "--lanes", type=int, help="Units of replication and election they are split into (default: 1)."
     ),
-    changeable_options,
+    changeable_options(
+        f"DURATION|{LIKE_MAX_DELAY}",
+        retention_ms="How long the buffer keeps a record; what waits longer is written again in time"
+        f" (default: 7d). {LIKE_MAX_DELAY}: for longer than any delay; nothing is written again.",
+        max_delay_ms="Longest delay accepted (default: 3653d, ten years; with --retention"
+        f" {LIKE_MAX_DELAY} 366d).",
+        levels_ms="Delay of level 1, 2, ... (default: RocketMQ's 18).",
+        targets="Allow only targets like this glob; may be repeated.",
+        dedup_window_ms="How long after its due time an id is still known to delay-if-exists: keep"
+        " (default: 1h).",
+        max_request_bytes="Largest request accepted, unpacked (default: 1000000). The buffer takes 4096"
+        " more.",
+        meaning="How requests are read (default: 2). 1: as version 0.1.0 does, which can then be run, too.",
+    ),
 )
 _SETTINGS = (
     *("partitions", "lanes", "retention_ms", "max_delay_ms"),

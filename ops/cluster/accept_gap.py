@@ -105,8 +105,8 @@ def _wait_going(znodes: Registry, found: GapSurvey, timeout_s: float) -> None:
             return
         if time.monotonic() > until_s:
             raise UnavailableError(
-                f"the gap is accepted, but {', '.join(refusing)} still refuses: start it again; a node that"
-                " was running when retention passed it looks only when it starts"
+                f"the gap is accepted, but {', '.join(refusing)} still refuses: start it again; where nothing"
+                " is carried, a node that was running when retention passed it looks only when it starts"
             )
         time.sleep(LOOK_S)
 

@@ -154,7 +154,8 @@ def _near_retention(status: ClusterStatus) -> Iterable[Finding]:
             f" {one.carried} on",
             f"raise retention.ms of {buffer} and {names.outcomes} (kafka-configs.sh) until a leader has"
             " carried what waits there:"
-            " a lane without a leader, an open transaction or a message too large to be written again is why",
+            " a lane without a leader, an open transaction, a message too large to be written again or a"
+            " replay_window_s of nearly half of the retention is why",
         )
 
 

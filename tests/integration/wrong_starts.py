@@ -48,6 +48,7 @@ WITH_SASL = "--bootstrap {sasl} -X security.protocol=SASL_PLAINTEXT -X sasl.user
 WRONG_PASSWORD = f"{WITH_SASL} -X sasl.mechanism=PLAIN -X sasl.password=wrong"
 SCRAM = f"{WITH_SASL} -X sasl.mechanism=SCRAM-SHA-256 -X sasl.password=right"
 PAUSE = "cluster pause --reason r"
+CHANGE = "settings change --reason r"
 UNSET = {"DELAYLINE_BOOTSTRAP_SERVERS": "", "DELAYLINE_ZOOKEEPER": "", "DELAYLINE_CLUSTER": ""}
 
 
@@ -203,10 +204,27 @@ _OPERATORS = (
     Row("no other Kafka to accept", "cluster accept-kafka --reason r --cluster {cluster}-bare", 5),
     Row("no node to ask what is due", "due --cluster {cluster}-bare", 6),
     Row("a node that is half dead, asked what is due", "due --cluster {cluster}-half", 6),
+    Row("settings of a cluster that was never created", "settings show --cluster {cluster}-none", 3),
+    Row("settings changed, and nothing confirmed", f"{CHANGE} --max-delay 90d --execute", 2),
+    Row("settings changed, and no reason", "settings change --max-delay 90d", 2),
+    Row("settings changed to a retention that is too short", f"{CHANGE} --retention 1h", 2),
+    Row("settings changed so that nothing is carried", f"{CHANGE} --retention max-delay", 2),
+    Row("settings changed, some targets and any", f"{CHANGE} --target orders --any-target", 2),
+    Row("settings changed, and no keys", f"{CHANGE} --max-delay 90d --cluster {{cluster}}-bare", 3),
+    Row("an export, and no file", "pending export", 2),
     Row("an export, and nothing confirmed", "pending export {dir}/out.jsonl", 2),
     Row("an export into a folder that is not there", "pending export {dir}/nowhere/out.jsonl", 2),
     Row("an import of a file that is not there", "pending import {dir}/none.jsonl", 2),
+    Row("an import of what is no export", "pending import {dir}/taken/ports.json", 2),
     Row("an export, and no cluster", f"pending export {{dir}}/out.jsonl {_confirmed('none')}", 3),
+    Row("nothing was exported, and it is to be shown", "pending show", 3),
+    Row("nothing was exported, and it is to be forgotten", "pending forget --confirm {cluster}", 3),
+    Row("a cold copy, and no node to copy", "node snapshot --to {dir}/copy --lane 1", 6),
+    Row("a cold copy, and no such node", "node snapshot --to {dir}/copy --node n9", 3),
+    Row("a cold copy to where something is", "node snapshot --to {dir}/damaged", 5),
+    Row("a cold copy to what nobody knows", "node snapshot --to nowhere://copies/1", 2),
+    Row("a restore from where no copy is", "node restore --from {dir}/damaged --data {dir}/restored", 3),
+    Row("a restore to where something is", "node restore --from {dir}/copy --data {dir}/damaged", 5),
     Row("an unknown format", "due -o xml", 2),
 )
 _TERMINAL = (

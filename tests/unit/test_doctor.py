@@ -102,6 +102,7 @@ def test_where_retention_comes_near_is_a_problem_once_whoever_tells_of_it() -> N
     assert "delay.buffer/0 that are needed from offset 41 on" in found
     assert "raise retention.ms of delay.buffer" in mend
     assert "delay.outcomes" in mend
+    assert "replay_window_s" in mend
 
 
 @pytest.mark.parametrize(
