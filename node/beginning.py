@@ -27,6 +27,7 @@ from node.ground import Ground
 from node.kafka.reader import TopicReader
 from node.snapshot.errors import SnapshotError, Unfit, Withheld
 from node.snapshot.folders import remove_folder, sync
+from node.snapshot.giver import GIVEN
 from node.snapshot.peer import PeerSource
 from node.snapshot.secrets import Secrets
 from node.snapshot.taker import Transfer, Wanted
@@ -71,10 +72,13 @@ class Beginning:
         self._has_one = False
         self._asked_s = float("-inf")
 
+    def remove_leftovers(self) -> None:
+        """What a process before has taken or given in part means nothing, and keeps room on the disk."""
+        for name in (TAKEN, GIVEN):
+            remove_folder(self._config.data_dir / name)
+
     def begin(self, store: Path, ground: Ground) -> None:
         """Makes a peer's view the store's, if there is none yet and a peer gives one. Raises `StoreError`."""
-        if not self._has_one:
-            remove_folder(self._folder)  # what a process before has left means nothing
         if (store / "CURRENT").exists() or not self.fetch(ground):
             return
         if store.exists():
@@ -84,6 +88,7 @@ class Beginning:
             self._folder.rename(store)
             sync(store.parent)
         except OSError as error:
+            remove_folder(self._folder)
             log.warning("snapshot-passed-over", detail=str(error))
 
     def fetch(self, ground: Ground, own: Checkpoint | None = None) -> bool:

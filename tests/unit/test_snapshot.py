@@ -15,7 +15,7 @@ from node.snapshot import taker
 from node.snapshot.errors import Broken, SnapshotError, Stranger, Unfit, Withheld
 from node.snapshot.manifest import FORMAT, MOST_FILES, PART_BYTES, Manifest, SnapshotFile
 from node.snapshot.pace import Pace
-from node.snapshot.secrets import MOST_REMEMBERED, WINDOW_MS, Asked, Gate, Secrets
+from node.snapshot.secrets import MOST_REMEMBERED, WINDOW_MS, Asked, Gate, Heard, Secrets
 from node.snapshot.taker import Transfer, Wanted
 from store.identity import FORMAT as STORE_FORMAT
 from store.identity import Identity
@@ -256,8 +256,12 @@ def asked(**changes: Any) -> Asked:
     return Asked("a", "b", "GET", "/snapshot/1/2/3", NOW_MS, "once")._replace(**changes)
 
 
+def gate_of(giver: str) -> Gate:
+    return Gate(SECRETS, giver, Heard())
+
+
 def test_a_node_is_let_in_once() -> None:
-    gate = Gate(SECRETS, "a")
+    gate = gate_of("a")
     gate.expect(asked(), SECRETS.sign(asked()), NOW_MS)
     with pytest.raises(Stranger, match="before"):
         gate.expect(asked(), SECRETS.sign(asked()), NOW_MS + 1)
@@ -271,43 +275,50 @@ def test_a_node_is_let_in_once() -> None:
 )
 def test_a_signature_is_of_all_that_is_asked(changes: dict[str, Any]) -> None:
     with pytest.raises(Stranger, match="not signed"):
-        Gate(SECRETS, "a").expect(asked(**changes), SECRETS.sign(asked()), NOW_MS)
+        gate_of("a").expect(asked(**changes), SECRETS.sign(asked()), NOW_MS)
 
 
 @pytest.mark.parametrize("signature", ["", "0" * 64, Secrets(OTHER_ROOT).sign(asked()), "\udcff"])
 def test_who_has_not_the_root_is_not_let_in(signature: str) -> None:
     with pytest.raises(Stranger, match="not signed"):
-        Gate(SECRETS, "a").expect(asked(), signature, NOW_MS)
+        gate_of("a").expect(asked(), signature, NOW_MS)
 
 
 def test_what_was_asked_of_one_node_is_nothing_to_another() -> None:
     with pytest.raises(Stranger, match="not signed"):
-        Gate(SECRETS, "c").expect(asked(), SECRETS.sign(asked()), NOW_MS)
+        gate_of("c").expect(asked(), SECRETS.sign(asked()), NOW_MS)
 
 
 @pytest.mark.parametrize("off_ms", [-WINDOW_MS - 1, WINDOW_MS + 1])
 def test_an_old_request_is_not_answered(off_ms: int) -> None:
     with pytest.raises(Stranger, match="minute"):
-        Gate(SECRETS, "a").expect(asked(), SECRETS.sign(asked()), NOW_MS + off_ms)
+        gate_of("a").expect(asked(), SECRETS.sign(asked()), NOW_MS + off_ms)
 
 
 def test_a_request_is_remembered_for_as_long_as_it_would_count_and_no_longer() -> None:
-    gate = Gate(SECRETS, "a")
+    gate = gate_of("a")
     ahead = asked(at_ms=NOW_MS + WINDOW_MS)
     gate.expect(ahead, SECRETS.sign(ahead), NOW_MS)
     with pytest.raises(Stranger):
         gate.expect(ahead, SECRETS.sign(ahead), NOW_MS + 2 * WINDOW_MS)
     later = asked(at_ms=NOW_MS + 3 * WINDOW_MS, once="later")
     gate.expect(later, SECRETS.sign(later), later.at_ms)
-    assert list(gate._remembered) == ["later"]
+    assert list(gate.heard._until_ms) == ["later"]
 
 
 def test_no_more_requests_are_remembered_than_there_is_room_for() -> None:
-    gate = Gate(SECRETS, "a")
-    gate._remembered.update({str(number): NOW_MS + 1 for number in range(MOST_REMEMBERED)})
+    gate = gate_of("a")
+    gate.heard._until_ms.update({str(number): NOW_MS + 1 for number in range(MOST_REMEMBERED)})
     with pytest.raises(Stranger, match="too many"):
         gate.expect(asked(), SECRETS.sign(asked()), NOW_MS)
     gate.expect(asked(), SECRETS.sign(asked()), NOW_MS + 2)
+
+
+def test_what_was_heard_counts_no_more_once_the_process_has_opened_its_store_anew() -> None:
+    heard = Heard()
+    Gate(SECRETS, "a", heard).expect(asked(), SECRETS.sign(asked()), NOW_MS)
+    with pytest.raises(Stranger, match="before"):
+        Gate(SECRETS, "a", heard).expect(asked(), SECRETS.sign(asked()), NOW_MS + 1)
 
 
 def test_secrets_are_of_one_purpose_each_and_need_a_root() -> None:
