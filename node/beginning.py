@@ -166,10 +166,10 @@ class Beginning:
                 transfer = Transfer(source, secrets, known.wanted, self._is_to_end)
                 manifest = transfer.take(self._folder)
             self._expect_fit(known)
-        except (SnapshotError, StoreError, OSError) as error:
+        except Exception as error:  # whatever a peer has done: without it, the log is read
             remove_folder(self._folder)
             self.passed_over += 1
-            log.warning("snapshot-passed-over", giver=peer.node, detail=str(error))
+            log.warning("snapshot-passed-over", giver=peer.node, detail=_told(error))
             return False
         seconds = round(time.monotonic() - began_s, 3)
         self.taken = TakenSnapshot(peer.node, manifest.size, seconds, time.time_ns() // 1_000_000)
@@ -182,6 +182,12 @@ class Beginning:
         if known.own is not None and (checkpoint is None or checkpoint.order < known.own.order):
             raise Unfit("this node knows of a later checkpoint")
         expect_in_log(reached, self._config, self._names.buffer)
+
+
+def _told(error: Exception) -> str:
+    """Of an error that is nobody's own, its kind says more than its words."""
+    is_own = isinstance(error, SnapshotError | StoreError | OSError)
+    return str(error) if is_own else f"{type(error).__name__}: {error}"
 
 
 def looked_at(

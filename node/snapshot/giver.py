@@ -216,7 +216,7 @@ class Giver(Worker):
             return
         about, made_ms = self._about(), time.time_ns() // 1_000_000
         given.manifest = Manifest(FORMAT, given.id, *about, applied, made_ms, self._bytes_per_s, files)
-        given.deadline_s = time.monotonic() + LEAST_S + SLACK * given.manifest.size / self._bytes_per_s
+        given.deadline_s = time.monotonic() + LEAST_S + SLACK * given.manifest.at_pace_s
         given.signed = self._secrets.signed(given.manifest)
         log.info("snapshot-begun", taker=given.taker, bytes=given.manifest.size, files=len(files))
 

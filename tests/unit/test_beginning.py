@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
+from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsVersions
 from delayline.signing import Keyring
 from node import beginning
 from node.beginning import Beginning
 from node.config import NodeConfig
+from node.ground import Ground
+from node.kafka.topics import TopicIdentity
 from node.snapshot.giver import GIVEN
 from node.status import NodeState, NodeStatus
 
@@ -33,6 +37,30 @@ def begun(tmp_path: Path) -> Beginning:
     config = NodeConfig(node_id="a", data_dir=tmp_path / "data", **where)
     registry: Any = Registry()
     return Beginning(config, registry, lambda: False)
+
+
+def ground() -> Ground:
+    return Ground(SettingsVersions.of(ClusterSettings()), "kafka-id", None, TopicIdentity("topic-id", 2))
+
+
+class Odd:
+    """A source that does what nobody has thought of."""
+
+    name = "b"
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def manifest(self) -> bytes:
+        raise KeyError("error")
+
+    def close(self) -> None:
+        pass
+
+
+def test_whatever_a_peer_does_it_is_passed_over(begun: Beginning, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beginning, "PeerSource", Odd)
+    assert (begun.fetch(ground()), begun.passed_over) == (False, 1)
 
 
 def test_what_a_process_before_has_left_goes(begun: Beginning, tmp_path: Path) -> None:

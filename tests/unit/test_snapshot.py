@@ -11,9 +11,16 @@ import msgspec
 import pytest
 
 from delayline.settings import ClusterSettings
-from node.snapshot import taker
+from node.snapshot import taker, tries
 from node.snapshot.errors import Broken, SnapshotError, Stranger, Unfit, Withheld
-from node.snapshot.manifest import FORMAT, MOST_FILES, PART_BYTES, Manifest, SnapshotFile
+from node.snapshot.manifest import (
+    FORMAT,
+    MOST_FILES,
+    PART_BYTES,
+    RECKONED_BYTES_PER_S,
+    Manifest,
+    SnapshotFile,
+)
 from node.snapshot.pace import Pace
 from node.snapshot.secrets import MOST_REMEMBERED, WINDOW_MS, Asked, Gate, Heard, Secrets
 from node.snapshot.taker import Transfer, Wanted
@@ -71,7 +78,7 @@ def take(folder: Path, source: Any, wanted: Wanted = WANTED) -> Manifest:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taker, "RETRY_S", 0.0)
+    monkeypatch.setattr(tries, "RETRY_S", 0.0)
 
 
 def test_all_files_come_as_they_were_and_nothing_of_an_earlier_try_stays(tmp_path: Path) -> None:
@@ -209,17 +216,17 @@ class Breaking(Given):
 
 
 def test_a_part_that_breaks_off_is_asked_for_again_and_nothing_before_it(tmp_path: Path) -> None:
-    source = Breaking(taker.TRIES - 1)
+    source = Breaking(tries.TRIES - 1)
     take(tmp_path, source)
     assert source.asked == [(0, 0)] * 3 + [(0, 1)] * 3 + [(0, 2)] * 3 + [(1, 0)] * 3
     assert (tmp_path / "taken" / "000007.sst").read_bytes() == CONTENTS["000007.sst"]
 
 
 def test_a_part_that_breaks_off_each_time_ends_the_transfer(tmp_path: Path) -> None:
-    source = Breaking(taker.TRIES)
+    source = Breaking(tries.TRIES)
     with pytest.raises(Broken):
         take(tmp_path, source)
-    assert source.asked == [(0, 0)] * taker.TRIES
+    assert source.asked == [(0, 0)] * tries.TRIES
 
 
 def test_a_transfer_that_takes_longer_than_its_size_and_pace_ask_for_is_given_up(
@@ -228,6 +235,16 @@ def test_a_transfer_that_takes_longer_than_its_size_and_pace_ask_for_is_given_up
     monkeypatch.setattr(taker, "LEAST_S", -1_000.0)
     with pytest.raises(Withheld, match="too slow"):
         take(tmp_path, Given())
+
+
+def test_no_deadline_reckons_with_a_pace_that_no_network_keeps() -> None:
+    size = manifest_of().size
+    paces = [1 << 20, RECKONED_BYTES_PER_S, 1 << 60]
+    assert [manifest_of(bytes_per_s=pace).at_pace_s for pace in paces] == [
+        size / (1 << 20),
+        size / RECKONED_BYTES_PER_S,
+        size / RECKONED_BYTES_PER_S,
+    ]
 
 
 def test_a_transfer_ends_with_its_node(tmp_path: Path) -> None:
