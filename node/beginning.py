@@ -27,6 +27,7 @@ from node.ground import Ground
 from node.kafka.reader import TopicReader
 from node.snapshot.errors import SnapshotError, Unfit, Withheld
 from node.snapshot.folders import remove_folder, sync
+from node.snapshot.giver import GIVEN
 from node.snapshot.peer import PeerSource
 from node.snapshot.secrets import Secrets
 from node.snapshot.taker import Transfer, Wanted
@@ -71,10 +72,13 @@ class Beginning:
         self._has_one = False
         self._asked_s = float("-inf")
 
+    def remove_leftovers(self) -> None:
+        """What a process before has taken or given in part means nothing, and keeps room on the disk."""
+        for name in (TAKEN, GIVEN):
+            remove_folder(self._config.data_dir / name)
+
     def begin(self, store: Path, ground: Ground) -> None:
         """Makes a peer's view the store's, if there is none yet and a peer gives one. Raises `StoreError`."""
-        if not self._has_one:
-            remove_folder(self._folder)  # what a process before has left means nothing
         if (store / "CURRENT").exists() or not self.fetch(ground):
             return
         if store.exists():
@@ -84,6 +88,7 @@ class Beginning:
             self._folder.rename(store)
             sync(store.parent)
         except OSError as error:
+            remove_folder(self._folder)
             log.warning("snapshot-passed-over", detail=str(error))
 
     def fetch(self, ground: Ground, own: Checkpoint | None = None) -> bool:
@@ -161,10 +166,10 @@ class Beginning:
                 transfer = Transfer(source, secrets, known.wanted, self._is_to_end)
                 manifest = transfer.take(self._folder)
             self._expect_fit(known)
-        except (SnapshotError, StoreError, OSError) as error:
+        except Exception as error:  # whatever a peer has done: without it, the log is read
             remove_folder(self._folder)
             self.passed_over += 1
-            log.warning("snapshot-passed-over", giver=peer.node, detail=str(error))
+            log.warning("snapshot-passed-over", giver=peer.node, detail=_told(error))
             return False
         seconds = round(time.monotonic() - began_s, 3)
         self.taken = TakenSnapshot(peer.node, manifest.size, seconds, time.time_ns() // 1_000_000)
@@ -177,6 +182,12 @@ class Beginning:
         if known.own is not None and (checkpoint is None or checkpoint.order < known.own.order):
             raise Unfit("this node knows of a later checkpoint")
         expect_in_log(reached, self._config, self._names.buffer)
+
+
+def _told(error: Exception) -> str:
+    """Of an error that is nobody's own, its kind says more than its words."""
+    is_own = isinstance(error, SnapshotError | StoreError | OSError)
+    return str(error) if is_own else f"{type(error).__name__}: {error}"
 
 
 def looked_at(

@@ -43,6 +43,7 @@ from node.own_stores import OwnStores
 from node.parts import Coordination, Makings, Parts
 from node.refusal import Refusing
 from node.report import Progress, Report
+from node.snapshot.secrets import Heard
 from node.status import CAUGHT_UP, NodeState, NodeStatus
 from node.worker import Roster
 from node.zookeeper.keyring import NodeKeyring, SharedKeys
@@ -89,6 +90,7 @@ class Node:
         self._stopping = self._progress.stopping
         self._survey = Survey(config, self._registry, self._current_refusal)
         self._turn = RebuildTurn(self._registry, config.lane, config.node_id)
+        self._heard = Heard()
         self._beginning = Beginning(config, self._registry, self._halt.is_set)
         self._report = Report(
             config,
@@ -185,6 +187,7 @@ class Node:
 
     def _run(self) -> None:
         try:
+            self._beginning.remove_leftovers()  # before a store is opened: that may need their room
             while not self._stopping.is_set():
                 self._try_round()
                 self._wait_for_round()
@@ -255,7 +258,8 @@ class Node:
                 refresh(store)  # it takes a file again, or it is too soon
             keys = self._agreed_keys(store)
             if keys is not None:
-                makings = Makings(config, ground, keys, self._known_settings(store, ground, keys), store)
+                settings = self._known_settings(store, ground, keys)
+                makings = Makings(config, ground, keys, settings, store, self._heard)
                 parts = Parts(
                     makings,
                     coordination,

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from delayline.names import ClusterNames
 from election.candidacy import Candidacy
@@ -20,7 +20,7 @@ from node.contender import Contender
 from node.core.delivery import Config, Delivery
 from node.core.ports import LogAge
 from node.core.steps import Step
-from node.current_refusal import CurrentRefusal
+from node.current_refusal import ROOM_BYTES, CurrentRefusal, disk_of
 from node.ground import Ground, Survey
 from node.health.soundings import Soundings
 from node.housekeeping import Housekeeping
@@ -42,7 +42,7 @@ from node.kafka.targets import KafkaTargets
 from node.lane import LaneWorker, SystemClock
 from node.refusal import Refusal
 from node.snapshot.giver import GIVEN, About, Giver
-from node.snapshot.secrets import Gate, Secrets
+from node.snapshot.secrets import Gate, Heard, Secrets
 from node.switchover import Switchovers
 from node.worker import Bell, Roster, Worker
 from node.zookeeper.keyring import NodeKeyring
@@ -56,6 +56,9 @@ from store.rocks import RocksStore
 from store.selection import Limits
 from store.view import View
 
+ROOM_TO_GIVE_BYTES: Final = 4 * ROOM_BYTES
+"""A giver's links keep what compaction replaces, some 100 MB a second, and it looks once a second."""
+
 
 class Coordination(NamedTuple):
     """The node's side of ZooKeeper and of its peers."""
@@ -66,13 +69,14 @@ class Coordination(NamedTuple):
 
 
 class Makings(NamedTuple):
-    """What the parts are made of; `store`: open, and this node's."""
+    """What the parts are made of; `store`: open, and this node's. `heard`: of all rounds of the process."""
 
     config: NodeConfig
     ground: Ground
     keys: NodeKeyring
     settings: KnownSettings
     store: RocksStore
+    heard: Heard
 
 
 class Parts:
@@ -251,7 +255,7 @@ def _reading(
     makings: Makings, view: View, bell: Bell, is_to_end: Callable[[], bool]
 ) -> tuple[CheckpointReader, KafkaLog, Applier]:
     """What reads Kafka's topics."""
-    config, _, keys, settings, _ = makings
+    config, keys, settings = makings.config, makings.keys, makings.settings
     names, client = ClusterNames(config.cluster), config.client_config()
     checkpoint_reader = CheckpointReader(client, names, config.lane, keys, bell.ring)
     kafka_log = KafkaLog(client, names, config.lane, sorted(view.reached().read), checkpoint_reader)
@@ -324,6 +328,9 @@ def _giving(makings: Makings, view: View) -> Giving:
         now = ground._replace(settings=makings.settings.versions)
         return About(config.node_id, now.identity(config.cluster, config.lane), _replay_window_ms(config))
 
+    def has_room() -> bool:
+        return disk_of(config.data_dir)[0] >= ROOM_TO_GIVE_BYTES
+
     folder, pace = config.data_dir / GIVEN, config.snapshot_bytes_per_s
-    giver = Giver(makings.store, folder, about, secrets, lambda: view.reached().applied, pace)
-    return Giving(giver, Gate(secrets, config.node_id))
+    giver = Giver(makings.store, folder, about, secrets, lambda: view.reached().applied, pace, has_room)
+    return Giving(giver, Gate(secrets, config.node_id, makings.heard))

@@ -39,6 +39,7 @@ SLACK: Final = 4
 DIGEST_RATE: Final = 4  # so many times the pace: nothing goes over the network
 LOOK_S: Final = 1.0
 READ_BYTES: Final = 1 << 20
+NO_ROOM: Final = "the node's disk has too little room: links keep what compaction has replaced"
 
 
 class LinkableStore(Protocol):
@@ -89,8 +90,11 @@ class Giver(Worker):
         secrets: Secrets,
         applied: Callable[[], Vector],
         bytes_per_s: int,
+        has_room: Callable[[], bool],
     ) -> None:
-        """`folder`: on the store's own disk; whatever is there is removed. `applied`: what the view has."""
+        """`folder`: on the store's own disk; whatever is there is removed. `applied`: what the view has.
+        `has_room`: whether the disk has room for links.
+        """
         bell = Bell()
         super().__init__("giver", bell=bell)
         self.counts = Counts()
@@ -101,6 +105,7 @@ class Giver(Worker):
         self._secrets = secrets
         self._applied = applied
         self._bytes_per_s = bytes_per_s
+        self._has_room = has_room
         self._pace = Pace(bytes_per_s)
         self._reading = Pace(DIGEST_RATE * bytes_per_s)
         self._changing = threading.Lock()
@@ -111,8 +116,10 @@ class Giver(Worker):
 
     def begin(self, taker: str) -> str:
         """Begins a snapshot; its name. What this taker has begun before is over: it has died since, perhaps.
-        Raises `Withheld` while another one has one.
+        Raises `Withheld` while another one has one, and where the disk has no room for it.
         """
+        if not self._has_room():
+            raise Withheld(NO_ROOM)
         with self._changing:
             before = self._given
             if self.stopping or (before is not None and before.taker != taker):
@@ -209,7 +216,7 @@ class Giver(Worker):
             return
         about, made_ms = self._about(), time.time_ns() // 1_000_000
         given.manifest = Manifest(FORMAT, given.id, *about, applied, made_ms, self._bytes_per_s, files)
-        given.deadline_s = time.monotonic() + LEAST_S + SLACK * given.manifest.size / self._bytes_per_s
+        given.deadline_s = time.monotonic() + LEAST_S + SLACK * given.manifest.at_pace_s
         given.signed = self._secrets.signed(given.manifest)
         log.info("snapshot-begun", taker=given.taker, bytes=given.manifest.size, files=len(files))
 
@@ -223,18 +230,20 @@ class Giver(Worker):
                 given.hashed_bytes += len(chunk)
                 if self.wait(self._reading.take(len(chunk))) or given.ended is not None:
                     return None
-                self._expect_asked(given, time.monotonic())
+                self._expect_fit(given, time.monotonic())
         return SnapshotFile(path.name, size, digest.hexdigest())
 
-    def _expect_asked(self, given: _Given, now_s: float) -> None:
-        """Gives it up if nobody waits for it any more, or it takes for ever."""
+    def _expect_fit(self, given: _Given, now_s: float) -> None:
+        """Gives it up if nobody waits for it any more, if it takes for ever, or the node needs the room."""
         if now_s - given.asked_s > IDLE_S:
             self._give_up(given, "nobody asks for it any more")
         elif now_s > given.deadline_s:
             self._give_up(given, "it takes too long")
+        elif not self._has_room():
+            self._give_up(given, NO_ROOM)
 
     def _look(self, given: _Given, now_s: float) -> None:
-        self._expect_asked(given, now_s)
+        self._expect_fit(given, now_s)
         if given.ended is not None and given is self._given:
             self._finish(given, now_s)
 

@@ -20,6 +20,8 @@ MOST_FILES: Final = 20_000  # at the 16 MiB of a table: 320 GB
 MOST_FILE_BYTES: Final = 1 << 40
 MOST_MANIFEST_BYTES: Final = 8 << 20
 SLOWEST_BYTES_PER_S: Final = 1 << 20
+RECKONED_BYTES_PER_S: Final = 64 << 20
+"""No deadline reckons with more: a pace may be set that no network and no disk keeps."""
 
 # Those that RocksDB writes, and a checkpoint has. None is a path.
 _NAME: Final = re.compile(r"CURRENT|(?:MANIFEST|OPTIONS)-[0-9]{6,20}|[0-9]{6,20}\.sst", re.ASCII)
@@ -70,6 +72,11 @@ class Manifest(msgspec.Struct, frozen=True):
     def size(self) -> int:
         """The bytes of all files."""
         return sum(file.size for file in self.files)
+
+    @property
+    def at_pace_s(self) -> float:
+        """How long all of it takes at its pace, as deadlines reckon."""
+        return self.size / min(self.bytes_per_s, RECKONED_BYTES_PER_S)
 
     def encode(self) -> bytes:
         """As it is signed."""

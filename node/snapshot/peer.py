@@ -23,6 +23,7 @@ import msgspec
 
 from node.snapshot.errors import Broken, SnapshotError, Withheld
 from node.snapshot.secrets import MOST_SIGNED_BYTES, Asked, Secrets
+from node.snapshot.tries import asked_again
 
 PATH: Final = "/snapshot"
 TIME: Final = "delayline-time-ms"
@@ -37,6 +38,7 @@ NO_PROGRESS_S: Final = 20.0
 MOST_MANIFEST_S: Final = 3_600.0  # 100 GB are read in half an hour
 """A manifest whose making has not come on for so long is not waited for."""
 MOST_SAID_BYTES: Final = 4096  # of an error, or of a name
+MOST_TOLD: Final = 300  # letters of it, in a log
 READ_BYTES: Final = 1 << 16
 
 
@@ -50,6 +52,12 @@ class Making(msgspec.Struct, frozen=True):
     """How far a manifest has come."""
 
     read_bytes: int
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Why there is none."""
+
+    error: str
 
 
 Said = TypeVar("Said", bound=msgspec.Struct)
@@ -79,24 +87,31 @@ class PeerSource:
 
     def manifest(self) -> bytes:
         """Begins a snapshot, and waits for its manifest."""
-        said = self._ask("POST", PATH, MOST_SAID_BYTES, HTTPStatus.CREATED)
+        making = _Progress()
+
+        def expect_wanted() -> None:
+            if making.is_over():
+                raise Withheld(f"{self.name} does not come on with its manifest")
+            if self._is_to_end():
+                raise Withheld(f"{self.name} makes its manifest, and nobody waits for it any more")
+
+        said = asked_again(self._begin, expect_wanted)
         self._id = self._decoded(said, Begun).id[:64]
-        read_bytes, began_s = -1, time.monotonic()
-        since_s = began_s
         while True:
-            status, body = self._answer("GET", f"{PATH}/{self._id}", MOST_SIGNED_BYTES)
+            status, body = asked_again(self._poll, expect_wanted)
             if status == HTTPStatus.OK:
                 return body
             if status != HTTPStatus.ACCEPTED:
                 raise self._withheld(status, body)
-            now_s, come = time.monotonic(), self._decoded(body, Making).read_bytes
-            if come > read_bytes:
-                read_bytes, since_s = come, now_s
-            if now_s - since_s > NO_PROGRESS_S or now_s - began_s > MOST_MANIFEST_S:
-                raise Withheld(f"{self.name} does not come on with its manifest")
-            if self._is_to_end():
-                raise Withheld(f"{self.name} makes its manifest, and nobody waits for it any more")
+            making.come(self._decoded(body, Making).read_bytes)
             time.sleep(POLL_S)
+
+    def _begin(self) -> bytes:
+        """Where its answer was lost, the giver ends what it has begun, and begins another one."""
+        return self._ask("POST", PATH, MOST_SAID_BYTES, HTTPStatus.CREATED)
+
+    def _poll(self) -> tuple[int, bytes]:
+        return self._answer("GET", f"{PATH}/{self._id}", MOST_SIGNED_BYTES)
 
     def part(self, file: int, part: int, sealed_bytes: int) -> bytes:
         """See `Source`."""
@@ -121,15 +136,15 @@ class PeerSource:
 
     def _withheld(self, status: int, body: bytes) -> Withheld:
         said = body[:MOST_SAID_BYTES].decode("utf-8", "replace")
-        with suppress(msgspec.MsgspecError):
-            said = msgspec.json.decode(body, type=dict[str, str])["error"]
-        return Withheld(f"{self.name} says {status}: {said[:300]}")
+        with suppress(Withheld):
+            said = self._decoded(body, Refused).error
+        return Withheld(f"{self.name} says {status}: {_line(said)}")
 
     def _decoded(self, body: bytes, kind: type[Said]) -> Said:
         try:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            raise Withheld(f"{self.name} does not answer as a node does: {error}") from error
+            raise Withheld(f"{self.name} does not answer as a node does: {_line(str(error))}") from error
 
     def _answer(self, method: str, path: str, most_bytes: int) -> tuple[int, bytes]:
         """Raises `Broken` where none comes in time, or it is longer than that."""
@@ -142,16 +157,17 @@ class PeerSource:
         }
         try:
             connection = self._connected()
-            with _within(connection, ANSWER_TIMEOUT_S):
+            with _within(connection.sock, ANSWER_TIMEOUT_S):
                 connection.request(method, path, headers=headers)
                 response = connection.getresponse()
                 return response.status, _read(response, most_bytes)
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except Exception as error:  # whatever a peer does, it costs the taker no more than this try
             self._disconnect()
-            raise Broken(f"{self.name}: {str(error) or type(error).__name__}") from error
+            raise Broken(f"{self.name}: {_line(str(error)) or type(error).__name__}") from error
 
     def _connected(self) -> http.client.HTTPConnection:
-        if self._connection is None:
+        """With a socket: one whose peer has closed it is left without, and would open another by itself."""
+        if self._connection is None or self._connection.sock is None:
             connection = http.client.HTTPConnection(*self._address, timeout=CONNECT_TIMEOUT_S)
             connection.connect()
             connection.sock.settimeout(ANSWER_TIMEOUT_S)
@@ -164,12 +180,33 @@ class PeerSource:
             connection.close()
 
 
+class _Progress:
+    """How far a manifest has come, and since when."""
+
+    def __init__(self) -> None:
+        self._read_bytes = -1
+        self._began_s = self._since_s = time.monotonic()
+
+    def come(self, read_bytes: int) -> None:
+        """So far now."""
+        if read_bytes > self._read_bytes:
+            self._read_bytes, self._since_s = read_bytes, time.monotonic()
+
+    def is_over(self) -> bool:
+        """Whether it is not waited for any more."""
+        now_s = time.monotonic()
+        return now_s - self._since_s > NO_PROGRESS_S or now_s - self._began_s > MOST_MANIFEST_S
+
+
 @contextmanager
-def _within(connection: http.client.HTTPConnection, seconds: float) -> Iterator[None]:
-    """Ends the connection after that time: a timeout of the socket's would count for each byte anew."""
-    sock = connection.sock
+def _within(sock: socket.socket, seconds: float) -> Iterator[None]:
+    """Ends the connection after that time: a timeout of the socket's would count for each byte anew. Raises
+    `TimeoutError` then.
+    """
+    is_over = threading.Event()
 
     def end() -> None:
+        is_over.set()
         with suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
 
@@ -180,6 +217,13 @@ def _within(connection: http.client.HTTPConnection, seconds: float) -> Iterator[
         yield
     finally:
         timer.cancel()
+        if is_over.is_set():
+            raise TimeoutError(f"timed out: there was no whole answer within {seconds:g} s")
+
+
+def _line(text: str) -> str:
+    """What others have said, for a log or a terminal."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:MOST_TOLD]
 
 
 def _read(response: http.client.HTTPResponse, most_bytes: int) -> bytes:

@@ -104,31 +104,43 @@ class Seal:
             raise Unfit(f"part {part} of file {file} is not what the giver has sealed") from None
 
 
-class Gate:
-    """Lets in who has the secrets, once for each request. For any thread."""
+class Heard:
+    """The numbers of the requests that this process has let in. For any thread."""
 
-    def __init__(self, secrets: Secrets, giver: str) -> None:
-        self.giver = giver
-        self._secrets = secrets
+    def __init__(self) -> None:
         self._changing = threading.Lock()
-        self._remembered: OrderedDict[str, int] = OrderedDict()  # until when, in ms
+        self._until_ms: OrderedDict[str, int] = OrderedDict()
 
-    def expect(self, asked: Asked, signature: str, now_ms: int) -> None:
-        """Raises `Stranger`. `asked`: of this giver, by whoever says that he has made it."""
-        if asked.giver != self.giver or not self._secrets.is_signed(asked, signature):
-            raise Stranger("the request is not signed by a node of this cluster")
-        if abs(now_ms - asked.at_ms) > WINDOW_MS:
-            raise Stranger("the request is older than a minute, or one of the two clocks is wrong")
+    def expect_new(self, once: str, now_ms: int) -> None:
+        """Remembers it for as long as a request may count. Raises `Stranger` if it was heard before."""
         with self._changing:
             self._forget(now_ms)
             # None is forgotten before its time: who floods has the secrets, and is told to wait.
-            if asked.once in self._remembered or len(self._remembered) >= MOST_REMEMBERED:
+            if once in self._until_ms or len(self._until_ms) >= MOST_REMEMBERED:
                 raise Stranger("the request was made before, or there are too many")
-            self._remembered[asked.once] = now_ms + 2 * WINDOW_MS
+            self._until_ms[once] = now_ms + 2 * WINDOW_MS
 
     def _forget(self, now_ms: int) -> None:
-        while self._remembered and next(iter(self._remembered.values())) < now_ms:
-            self._remembered.popitem(last=False)
+        while self._until_ms and next(iter(self._until_ms.values())) < now_ms:
+            self._until_ms.popitem(last=False)
+
+
+class Gate(NamedTuple):
+    """Lets in who has the secrets, once for each request. For any thread. `heard`: the process's own, which
+    outlives what it has opened.
+    """
+
+    secrets: Secrets
+    giver: str
+    heard: Heard
+
+    def expect(self, asked: Asked, signature: str, now_ms: int) -> None:
+        """Raises `Stranger`. `asked`: of this giver, by whoever says that he has made it."""
+        if asked.giver != self.giver or not self.secrets.is_signed(asked, signature):
+            raise Stranger("the request is not signed by a node of this cluster")
+        if abs(now_ms - asked.at_ms) > WINDOW_MS:
+            raise Stranger("the request is older than a minute, or one of the two clocks is wrong")
+        self.heard.expect_new(asked.once, now_ms)
 
 
 def _derived(root: bytes, purpose: str, of: str = "") -> bytes:

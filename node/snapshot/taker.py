@@ -8,19 +8,19 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from delayline.settings_versions import later_of
-from node.snapshot.errors import Broken, SnapshotError, Unfit, Withheld
+from node.snapshot.errors import SnapshotError, Unfit, Withheld
 from node.snapshot.folders import remove_folder, sync_files
-from node.snapshot.manifest import SLOWEST_BYTES_PER_S, Manifest, SnapshotFile
-from node.snapshot.secrets import SEAL_BYTES, Seal, Secrets
+from node.snapshot.manifest import Manifest
+from node.snapshot.secrets import SEAL_BYTES, Secrets
+from node.snapshot.tries import asked_again
 from store.identity import Identity, OtherIdentity, expect
 
-TRIES: Final = 3
-RETRY_S: Final = 0.5
 LEAST_S: Final = 60.0
 SLACK: Final = 3
 """A transfer may take so many times as long as its size and the giver's pace ask for, and `LEAST_S`."""
@@ -64,6 +64,40 @@ class Wanted(NamedTuple):
             )
 
 
+class Part(NamedTuple):
+    """One of a file's."""
+
+    sealed: bytes
+    plain: bytes
+
+
+class Contents:
+    """The files of a snapshot as they come from a source, each part and each file checked."""
+
+    def __init__(
+        self, source: Source, secrets: Secrets, manifest: Manifest, expect_wanted: Callable[[], None]
+    ) -> None:
+        """`expect_wanted` raises where nobody waits for it any more."""
+        self._source = source
+        self._seal = secrets.seal(manifest.id)
+        self._manifest = manifest
+        self._expect_wanted = expect_wanted
+
+    def of(self, number: int) -> Iterator[Part]:
+        """A file's parts, each asked for again where the connection breaks. Raises `SnapshotError`, at its
+        end, too: what has come before is worth nothing then.
+        """
+        file, digest = self._manifest.files[number], hashlib.sha256()
+        for part in range(file.parts):
+            ask = partial(self._source.part, number, part, file.part_bytes(part) + SEAL_BYTES)
+            sealed = asked_again(ask, self._expect_wanted)
+            plain = self._seal.open(number, part, sealed)
+            digest.update(plain)
+            yield Part(sealed, plain)
+        if digest.hexdigest() != file.sha256:
+            raise Unfit(f"{file.name} has not the digest that the manifest says")
+
+
 class Transfer:
     """One snapshot on its way into a folder."""
 
@@ -100,37 +134,18 @@ class Transfer:
         if free_bytes < ROOM * manifest.size:
             where = folder.parent
             raise Withheld(f"{free_bytes} bytes are free at {where}; it needs {ROOM} times {self.size}")
-        pace = max(SLOWEST_BYTES_PER_S, manifest.bytes_per_s)
-        self._deadline_s = time.monotonic() + LEAST_S + SLACK * manifest.size / pace
+        self._deadline_s = time.monotonic() + LEAST_S + SLACK * manifest.at_pace_s
         folder.mkdir()
-        seal = self._secrets.seal(manifest.id)
+        contents = Contents(self._source, self._secrets, manifest, self._expect_wanted)
         for number, file in enumerate(manifest.files):
             with (folder / file.name).open("xb") as out:
-                self._take_file(seal, number, file, out)
+                for part in contents.of(number):
+                    out.write(part.plain)
+                    self.taken_bytes += len(part.plain)
         sync_files(folder)
 
-    def _take_file(self, seal: Seal, number: int, file: SnapshotFile, out: BinaryIO) -> None:
-        digest = hashlib.sha256()
-        for part in range(file.parts):
-            sealed = self._part(number, part, file.part_bytes(part) + SEAL_BYTES)
-            content = seal.open(number, part, sealed)
-            digest.update(content)
-            out.write(content)
-            self.taken_bytes += len(content)
-        if out.tell() != file.size or digest.hexdigest() != file.sha256:
-            raise Unfit(f"{file.name} has not the size or the digest that the manifest says")
-
-    def _part(self, file: int, part: int, sealed_bytes: int) -> bytes:
-        """Asks again where the connection breaks: what is there already stays."""
-        for attempt in range(1, TRIES + 1):
-            if self._is_to_end():
-                raise Withheld("the node ends, or waits for it no more")
-            if time.monotonic() > self._deadline_s:
-                raise Withheld(f"{self._source.name} is too slow: {self.taken_bytes} of {self.size} bytes")
-            try:
-                return self._source.part(file, part, sealed_bytes)
-            except Broken:
-                if attempt == TRIES:
-                    raise
-                time.sleep(RETRY_S * attempt)
-        raise AssertionError("the last attempt returns or raises")
+    def _expect_wanted(self) -> None:
+        if self._is_to_end():
+            raise Withheld("the node ends, or waits for it no more")
+        if time.monotonic() > self._deadline_s:
+            raise Withheld(f"{self._source.name} is too slow: {self.taken_bytes} of {self.size} bytes")

@@ -61,7 +61,7 @@ def restore(config: ConnectionConfig, url: str, data_dir: Path) -> Restored:
         raise ConflictError(f"{url}: {error}. Nothing was restored") from error
     except OSError as error:
         _leave(data_dir, made_dir=made_dir)
-        raise OperatorError(f"{data_dir}: {error.strerror}. Nothing was restored") from error
+        raise OperatorError(f"{data_dir}: {error.strerror or error}. Nothing was restored") from error
     except BaseException:
         _leave(data_dir, made_dir=made_dir)
         raise
@@ -72,7 +72,7 @@ def _expect_empty(data_dir: Path) -> None:
     try:
         there = data_dir.exists() and any(data_dir.iterdir())
     except OSError as error:
-        raise OperatorError(f"{data_dir}: {error.strerror}") from error
+        raise OperatorError(f"{data_dir}: {error.strerror or error}") from error
     if there:
         raise ConflictError(f"{data_dir} is not empty: a node's data is restored where nothing is")
 

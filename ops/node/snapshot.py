@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets as system
 import time
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from ops.clients.zookeeper import registry, required_keys
 from ops.errors import ConflictError, NotFoundError, UnavailableError
 from ops.node.cold_copy import ColdCopy
 
-TAKER = "delayline node snapshot"
+TAKER = "delayline node snapshot {}"
+"""Each with digits of its own: a giver ends what the same taker has begun before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +41,10 @@ def snapshot(config: ConnectionConfig, url: str, lane: int, node: str | None) ->
     with registry(config) as znodes:
         ring, said = required_keys(znodes), [one.status for one in members_of(znodes).values()]
     givers = _givers([one for one in said if one is not None], lane, node)
-    began_s, silent = time.monotonic(), []
+    began_s, taker, silent = time.monotonic(), TAKER.format(system.token_hex(4)), list[str]()
     for one in givers:
         try:
-            manifest = _copied(config, ring, one, copy)
+            manifest = _copied(config, ring, one, copy, taker)
             return Copied(manifest, round(time.monotonic() - began_s, 1))
         except SnapshotError as error:
             silent.append(f"{one.node}: {error}")
@@ -64,12 +66,14 @@ def _givers(members: list[NodeStatus], lane: int, node: str | None) -> list[Node
     return sorted(found, key=lambda one: (one.state == NodeState.LEADER, one.node))
 
 
-def _copied(config: ConnectionConfig, ring: Keyring, giver: NodeStatus, copy: ColdCopy) -> Manifest:
+def _copied(
+    config: ConnectionConfig, ring: Keyring, giver: NodeStatus, copy: ColdCopy, taker: str
+) -> Manifest:
     secrets, buffer = Secrets(ring.root), ClusterNames(config.cluster).buffer
 
     def look_at(manifest: Manifest) -> None:
         if manifest.identity.cluster != config.cluster or manifest.node != giver.node:
             raise Unfit(f"it is of another node or cluster than {giver.node} of {buffer}")
 
-    with closing(PeerSource(giver.node, giver.http_host, giver.http_port, secrets, TAKER)) as source:
+    with closing(PeerSource(giver.node, giver.http_host, giver.http_port, secrets, taker)) as source:
         return copy.write(source, secrets, look_at)

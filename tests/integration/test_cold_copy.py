@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,8 +15,9 @@ import pytest
 from node.own_stores import store_folder
 from node.snapshot.secrets import Secrets
 from node.status import NodeState
-from tests.integration.test_node_from_peer import content, fill
+from tests.integration.test_node_from_peer import BadPeer, content, fill
 from tests.integration.test_node_refusals import run_once
+from tests.support import bad_peer
 from tests.support.cluster import Cluster
 from tests.support.commands import Operator, operator_of
 from tests.support.fixtures import MakeCluster
@@ -167,6 +170,18 @@ def test_a_place_that_is_none_is_said(cluster: Cluster, operator: Operator, tmp_
     done = operator("snapshot", "--to", str(tmp_path / "copy"), "--node", "nobody")
     assert (done.code, "no node nobody is running" in done.err) == (3, True)
     assert not fsspec.filesystem("file").exists(str(tmp_path / "copy"))
+
+
+def test_what_a_peer_says_instead_is_one_line_and_no_two_commands_are_one_taker(
+    cluster: Cluster, operator: Operator, tmp_path: Path
+) -> None:
+    with closing(BadPeer(cluster, bad_peer.says_a_page)) as bad:
+        for _ in range(2):
+            done = operator("snapshot", "--to", str(tmp_path / "copy"))
+            assert (done.code, "says 404: <html> [31m<body>Not Found" in done.err) == (6, True), done.err
+            assert len(done.err.splitlines()) == 1
+        takers = re.findall(rb"delayline-taker: (.*)\r", b"".join(bad.asked))
+    assert len(set(takers)) == 2
 
 
 def test_what_is_in_a_copy_is_sealed(copied: Copied) -> None:

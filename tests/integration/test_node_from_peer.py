@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import http.client
 import random
-import socket
-import threading
-import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -28,6 +24,8 @@ from store.identity import Identity, stored_identity
 from store.rocks import RocksStore
 from tests.integration.test_carrying import ends_of
 from tests.integration.test_node_refusals import refused, run_once
+from tests.support import bad_peer
+from tests.support.bad_peer import Answer, BadServer, name_of
 from tests.support.cluster import Cluster
 from tests.support.requests import Sender, key_in, now_ms
 from tests.support.retention import alter_buffer, applied_by, delete_records
@@ -187,6 +185,33 @@ def test_a_stranger_gets_nothing(cluster: Cluster) -> None:
     assert status == 403
 
 
+def test_what_was_heard_counts_no_more_once_the_node_has_begun_anew(cluster: Cluster) -> None:
+    node = cluster.start_here("a")
+    said = cluster.wait_state("a", NodeState.LEADER)
+    where, secrets = ("a", said["http_host"], said["http_port"]), Secrets(cluster.keys.root)
+    with closing(PeerSource(*where, secrets, "c")) as taker:
+        manifest = secrets.opened(taker.manifest())
+        heard = _part(manifest, 0)
+        assert _answer(where, heard, secrets)[0] == 200
+        node._halt.set()  # as where its place is lost
+        eventually(
+            lambda: _answer(where, _part(manifest, 0), secrets)[0] == 409,
+            "the node gives again, and knows nothing of that snapshot",
+        )
+        assert _answer(where, heard, secrets)[0] == 403
+
+
+def test_what_a_giver_has_left_is_gone_before_the_store_is_opened(cluster: Cluster) -> None:
+    """Its links may be what keeps the disk full."""
+    folder = cluster.data_dir("a")
+    (folder / "given" / "0").mkdir(parents=True)
+    (folder / "given" / "0" / "000001.sst").write_bytes(b"of a process before")
+    store_folder(folder).touch()  # no folder: the store cannot be opened
+    cluster.start_here("a")
+    cluster.wait_state("a", NodeState.REFUSING)
+    assert list(folder.iterdir()) == [store_folder(folder)]
+
+
 def _part(manifest: Manifest, file: int) -> Asked:
     return Asked.new("a", "c", "GET", f"/snapshot/{manifest.id}/{file}/0", now_ms())
 
@@ -208,90 +233,18 @@ def _answer(where: tuple[str, str, int], asked: Asked, secrets: Secrets) -> tupl
 # -- peers that are none
 
 
-class BadPeer:
-    """Says in ZooKeeper that it is a follower, and answers each request as it is told to."""
+class BadPeer(BadServer):
+    """Says in ZooKeeper that it is a follower."""
 
-    def __init__(self, cluster: Cluster, answer: Callable[[socket.socket, bytes], None]) -> None:
-        self.asked: list[bytes] = []
-        self._answer = answer
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.where: tuple[str, int] = self._listener.getsockname()
-        self._open: list[socket.socket] = []
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
+    def __init__(self, cluster: Cluster, answer: Answer) -> None:
+        super().__init__(answer)
         said = NodeStatus("bad", 0, NodeState.FOLLOWER, http_host="127.0.0.1", http_port=self.where[1])
         cluster.kazoo.create(cluster.znodes.member("bad"), said.encode(), ephemeral=True, makepath=True)
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                one, _ = self._listener.accept()
-                self._open.append(one)
-                threading.Thread(target=self._talk, args=(one,), daemon=True).start()
-
-    def _talk(self, one: socket.socket) -> None:
-        with suppress(OSError):
-            while request := one.recv(1 << 16):
-                self.asked.append(request)
-                self._answer(one, request)
-
-    def close(self) -> None:
-        self._listener.close()
-        for one in self._open:
-            one.close()
-
-
-def hangs(_: socket.socket, __: bytes) -> None:
-    """Never answers."""
-
-
-def drips(to: socket.socket, _: bytes) -> None:
-    """A byte now and then, and never the end of a header."""
-    to.sendall(b"HTTP/1.1 201 Created\r\nname: ")
-    while True:
-        to.sendall(b"x")
-        time.sleep(0.05)
-
-
-def says_nonsense(to: socket.socket, _: bytes) -> None:
-    to.sendall(b"\x00\xff" * 100)
-
-
-def says_too_much(to: socket.socket, _: bytes) -> None:
-    to.sendall(b"HTTP/1.1 201 Created\r\ncontent-length: 999999999\r\n\r\n")
-    while True:
-        to.sendall(b"x" * (1 << 16))
-
-
-def is_of_another_version(to: socket.socket, _: bytes) -> None:
-    to.sendall(b"HTTP/1.1 404 Not Found\r\ncontent-length: 9\r\n\r\nNot Found")
-
-
-def breaks_off(to: socket.socket, _: bytes) -> None:
-    to.sendall(b"HTTP/1.1 201 Created\r\ncontent-length: 40\r\n\r\n{")
-    to.shutdown(socket.SHUT_RDWR)
-
-
-def forges(to: socket.socket, request: bytes) -> None:
-    """A manifest without the secret."""
-    if request.startswith(b"POST"):
-        body, status = b'{"id": "' + b"ab" * 16 + b'"}', b"201 Created"
-    else:
-        body, status = b"0" * 64 + b'{"format": 1}', b"200 OK"
-    to.sendall(b"HTTP/1.1 " + status + b"\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
-
-
-def makes_its_manifest(to: socket.socket, request: bytes) -> None:
-    """And comes on with it, as one does whose store is large."""
-    begins = request.startswith(b"POST")
-    body = b'{"id": "%s"}' % (b"ab" * 16) if begins else b'{"read_bytes": %d}' % time.monotonic_ns()
-    status = b"201 Created" if begins else b"202 Accepted"
-    to.sendall(b"HTTP/1.1 " + status + b"\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
 
 
 def test_a_taker_that_is_to_end_waits_for_no_manifest(cluster: Cluster) -> None:
     with (
-        closing(BadPeer(cluster, makes_its_manifest)) as bad,
+        closing(BadPeer(cluster, bad_peer.makes_its_manifest)) as bad,
         closing(
             PeerSource("bad", *bad.where, Secrets(b"x" * 32), "c", is_to_end=lambda: len(bad.asked) > 2)
         ) as source,
@@ -302,11 +255,20 @@ def test_a_taker_that_is_to_end_waits_for_no_manifest(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [hangs, drips, says_nonsense, says_too_much, is_of_another_version, breaks_off, forges],
-    ids=lambda answer: answer.__name__.replace("_", " "),
+    [
+        bad_peer.hangs,
+        bad_peer.drips,
+        bad_peer.closes_and_then_drips,
+        bad_peer.says_too_much,
+        bad_peer.is_another_service,
+        bad_peer.says_no_text,
+        bad_peer.breaks_off,
+        bad_peer.forges,
+    ],
+    ids=name_of,
 )
 def test_a_peer_that_is_none_costs_a_while_and_the_next_one_is_asked(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, answer: Callable[[socket.socket, bytes], None]
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, answer: Answer
 ) -> None:
     monkeypatch.setattr(peer, "ANSWER_TIMEOUT_S", 1.0)
     cluster.start_here("a")
@@ -321,7 +283,7 @@ def test_a_peer_that_is_none_costs_a_while_and_the_next_one_is_asked(
 def test_where_no_peer_gives_one_the_log_is_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer, "ANSWER_TIMEOUT_S", 1.0)
     run_once(cluster)
-    with closing(BadPeer(cluster, hangs)) as bad:
+    with closing(BadPeer(cluster, bad_peer.hangs)) as bad:
         cluster.start_here("c")
         cluster.wait_state("c", NodeState.LEADER)
         assert bad.asked

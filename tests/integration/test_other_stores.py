@@ -16,6 +16,7 @@ from node.status import NodeState
 from store import keys
 from store.identity import FORMAT
 from store.rocks import RocksStore
+from tests.integration.test_node_from_peer import giver_of
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once
 from tests.support.process import RunningNode
@@ -41,6 +42,31 @@ def as_of_other_version(cluster: Cluster, node: RunningNode, format_: int) -> Pa
     store.flush()
     store.close()
     return other
+
+
+def test_the_second_node_takes_the_view_that_the_first_one_has_made_anew(cluster: Cluster) -> None:
+    with Sender(cluster) as sender:
+        nodes = {}
+        for node_id in ("a", "b"):
+            nodes[node_id] = cluster.start(node_id)
+            cluster.wait_candidates(len(nodes))
+        for number in range(COUNT):
+            sender.schedule(at_ms=now_ms() + HOUR_MS, id=f"later-{number}")
+        sender.flush()
+        others = [as_of_other_version(cluster, node, FORMAT - 1) for node in nodes.values()]
+        first = cluster.start("a")
+        cluster.wait_state("a", NodeState.LEADER)
+        assert giver_of(cluster, "a") is None, "nobody has that format yet: it reads the log"
+        second = cluster.start("b")
+        assert second.wait_event("snapshot-taken")["giver"] == "a"
+        cluster.wait_state("b", NodeState.FOLLOWER)
+        eventually(lambda: not any(other.exists() for other in others), "the other stores are removed")
+        first.terminate()
+        first.wait_exit()
+        cluster.wait_state("b", NodeState.LEADER)
+        for number in range(COUNT):
+            sender.run_now(f"later-{number}")
+        check_exactly_once(cluster, sender.flush())
 
 
 @pytest.fixture

@@ -11,11 +11,18 @@ import msgspec
 import pytest
 
 from delayline.settings import ClusterSettings
-from node.snapshot import taker
+from node.snapshot import taker, tries
 from node.snapshot.errors import Broken, SnapshotError, Stranger, Unfit, Withheld
-from node.snapshot.manifest import FORMAT, MOST_FILES, PART_BYTES, Manifest, SnapshotFile
+from node.snapshot.manifest import (
+    FORMAT,
+    MOST_FILES,
+    PART_BYTES,
+    RECKONED_BYTES_PER_S,
+    Manifest,
+    SnapshotFile,
+)
 from node.snapshot.pace import Pace
-from node.snapshot.secrets import MOST_REMEMBERED, WINDOW_MS, Asked, Gate, Secrets
+from node.snapshot.secrets import MOST_REMEMBERED, WINDOW_MS, Asked, Gate, Heard, Secrets
 from node.snapshot.taker import Transfer, Wanted
 from store.identity import FORMAT as STORE_FORMAT
 from store.identity import Identity
@@ -71,7 +78,7 @@ def take(folder: Path, source: Any, wanted: Wanted = WANTED) -> Manifest:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taker, "RETRY_S", 0.0)
+    monkeypatch.setattr(tries, "RETRY_S", 0.0)
 
 
 def test_all_files_come_as_they_were_and_nothing_of_an_earlier_try_stays(tmp_path: Path) -> None:
@@ -209,17 +216,17 @@ class Breaking(Given):
 
 
 def test_a_part_that_breaks_off_is_asked_for_again_and_nothing_before_it(tmp_path: Path) -> None:
-    source = Breaking(taker.TRIES - 1)
+    source = Breaking(tries.TRIES - 1)
     take(tmp_path, source)
     assert source.asked == [(0, 0)] * 3 + [(0, 1)] * 3 + [(0, 2)] * 3 + [(1, 0)] * 3
     assert (tmp_path / "taken" / "000007.sst").read_bytes() == CONTENTS["000007.sst"]
 
 
 def test_a_part_that_breaks_off_each_time_ends_the_transfer(tmp_path: Path) -> None:
-    source = Breaking(taker.TRIES)
+    source = Breaking(tries.TRIES)
     with pytest.raises(Broken):
         take(tmp_path, source)
-    assert source.asked == [(0, 0)] * taker.TRIES
+    assert source.asked == [(0, 0)] * tries.TRIES
 
 
 def test_a_transfer_that_takes_longer_than_its_size_and_pace_ask_for_is_given_up(
@@ -228,6 +235,16 @@ def test_a_transfer_that_takes_longer_than_its_size_and_pace_ask_for_is_given_up
     monkeypatch.setattr(taker, "LEAST_S", -1_000.0)
     with pytest.raises(Withheld, match="too slow"):
         take(tmp_path, Given())
+
+
+def test_no_deadline_reckons_with_a_pace_that_no_network_keeps() -> None:
+    size = manifest_of().size
+    paces = [1 << 20, RECKONED_BYTES_PER_S, 1 << 60]
+    assert [manifest_of(bytes_per_s=pace).at_pace_s for pace in paces] == [
+        size / (1 << 20),
+        size / RECKONED_BYTES_PER_S,
+        size / RECKONED_BYTES_PER_S,
+    ]
 
 
 def test_a_transfer_ends_with_its_node(tmp_path: Path) -> None:
@@ -256,8 +273,12 @@ def asked(**changes: Any) -> Asked:
     return Asked("a", "b", "GET", "/snapshot/1/2/3", NOW_MS, "once")._replace(**changes)
 
 
+def gate_of(giver: str) -> Gate:
+    return Gate(SECRETS, giver, Heard())
+
+
 def test_a_node_is_let_in_once() -> None:
-    gate = Gate(SECRETS, "a")
+    gate = gate_of("a")
     gate.expect(asked(), SECRETS.sign(asked()), NOW_MS)
     with pytest.raises(Stranger, match="before"):
         gate.expect(asked(), SECRETS.sign(asked()), NOW_MS + 1)
@@ -271,43 +292,50 @@ def test_a_node_is_let_in_once() -> None:
 )
 def test_a_signature_is_of_all_that_is_asked(changes: dict[str, Any]) -> None:
     with pytest.raises(Stranger, match="not signed"):
-        Gate(SECRETS, "a").expect(asked(**changes), SECRETS.sign(asked()), NOW_MS)
+        gate_of("a").expect(asked(**changes), SECRETS.sign(asked()), NOW_MS)
 
 
 @pytest.mark.parametrize("signature", ["", "0" * 64, Secrets(OTHER_ROOT).sign(asked()), "\udcff"])
 def test_who_has_not_the_root_is_not_let_in(signature: str) -> None:
     with pytest.raises(Stranger, match="not signed"):
-        Gate(SECRETS, "a").expect(asked(), signature, NOW_MS)
+        gate_of("a").expect(asked(), signature, NOW_MS)
 
 
 def test_what_was_asked_of_one_node_is_nothing_to_another() -> None:
     with pytest.raises(Stranger, match="not signed"):
-        Gate(SECRETS, "c").expect(asked(), SECRETS.sign(asked()), NOW_MS)
+        gate_of("c").expect(asked(), SECRETS.sign(asked()), NOW_MS)
 
 
 @pytest.mark.parametrize("off_ms", [-WINDOW_MS - 1, WINDOW_MS + 1])
 def test_an_old_request_is_not_answered(off_ms: int) -> None:
     with pytest.raises(Stranger, match="minute"):
-        Gate(SECRETS, "a").expect(asked(), SECRETS.sign(asked()), NOW_MS + off_ms)
+        gate_of("a").expect(asked(), SECRETS.sign(asked()), NOW_MS + off_ms)
 
 
 def test_a_request_is_remembered_for_as_long_as_it_would_count_and_no_longer() -> None:
-    gate = Gate(SECRETS, "a")
+    gate = gate_of("a")
     ahead = asked(at_ms=NOW_MS + WINDOW_MS)
     gate.expect(ahead, SECRETS.sign(ahead), NOW_MS)
     with pytest.raises(Stranger):
         gate.expect(ahead, SECRETS.sign(ahead), NOW_MS + 2 * WINDOW_MS)
     later = asked(at_ms=NOW_MS + 3 * WINDOW_MS, once="later")
     gate.expect(later, SECRETS.sign(later), later.at_ms)
-    assert list(gate._remembered) == ["later"]
+    assert list(gate.heard._until_ms) == ["later"]
 
 
 def test_no_more_requests_are_remembered_than_there_is_room_for() -> None:
-    gate = Gate(SECRETS, "a")
-    gate._remembered.update({str(number): NOW_MS + 1 for number in range(MOST_REMEMBERED)})
+    gate = gate_of("a")
+    gate.heard._until_ms.update({str(number): NOW_MS + 1 for number in range(MOST_REMEMBERED)})
     with pytest.raises(Stranger, match="too many"):
         gate.expect(asked(), SECRETS.sign(asked()), NOW_MS)
     gate.expect(asked(), SECRETS.sign(asked()), NOW_MS + 2)
+
+
+def test_what_was_heard_counts_no_more_once_the_process_has_opened_its_store_anew() -> None:
+    heard = Heard()
+    Gate(SECRETS, "a", heard).expect(asked(), SECRETS.sign(asked()), NOW_MS)
+    with pytest.raises(Stranger, match="before"):
+        Gate(SECRETS, "a", heard).expect(asked(), SECRETS.sign(asked()), NOW_MS + 1)
 
 
 def test_secrets_are_of_one_purpose_each_and_need_a_root() -> None:

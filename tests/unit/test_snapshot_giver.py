@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,8 +41,9 @@ def given(tmp_path: Path, store: RocksStore) -> Iterator[Giver]:
     made.join()
 
 
-def of(store: giver.LinkableStore, folder: Path) -> Giver:
-    return Giver(store, folder / "given", lambda: About("a", IDENTITY, 0), SECRETS, lambda: {0: 9}, 1 << 30)
+def of(store: giver.LinkableStore, folder: Path, has_room: Callable[[], bool] = lambda: True) -> Giver:
+    about = About("a", IDENTITY, 0)
+    return Giver(store, folder / "given", lambda: about, SECRETS, lambda: {0: 9}, 1 << 30, has_room)
 
 
 def write(store: RocksStore, key: bytes, value: bytes) -> None:
@@ -206,6 +207,33 @@ def test_a_disk_without_room_ends_the_snapshot_and_not_the_node(tmp_path: Path) 
     eventually(over, "it is over")
     eventually(lambda: made.counts.abandoned == 1, "it is counted")
     assert roster.dead() == []
+    made.stop()
+    made.join()
+
+
+def test_a_node_whose_disk_is_short_of_room_gives_nothing(store: RocksStore, tmp_path: Path) -> None:
+    made = of(store, tmp_path, lambda: False)
+    made.start(Roster())
+    with pytest.raises(Withheld, match="too little room"):
+        made.begin("b")
+    made.stop()
+    made.join()
+
+
+def test_the_links_go_once_the_node_itself_needs_the_room(
+    store: RocksStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(giver, "LOOK_S", 0.01)
+    room = [True]
+    made = of(store, tmp_path, lambda: bool(room))
+    made.start(Roster())
+    id_ = made.begin("b")
+    eventually(lambda: isinstance(made.manifest(id_), bytes), "it is linked")
+    room.clear()
+    is_gone(tmp_path)
+    with pytest.raises(Withheld, match="no more"):
+        made.part(id_, 0, 0)
+    eventually(lambda: made.counts.abandoned == 1, "it is counted")
     made.stop()
     made.join()
 
