@@ -49,7 +49,7 @@ class Exported:
 
 def survey(config: ConnectionConfig) -> Listing:
     """What waits now, counted: changes nothing."""
-    return list_pending(config, KafkaAdmin(config).ends(_buffer(config)))
+    return list_pending(config, KafkaAdmin(config).ends(ClusterNames(config.cluster).buffer))
 
 
 def copy(config: ConnectionConfig, file: Path, rate: float, say: Say) -> Exported:
@@ -209,13 +209,10 @@ def _require_export(journal: Journal) -> None:
 def _content(config: ConnectionConfig) -> BufferContent:
     with registry(config) as znodes:
         mirrored, ring = znodes.settings_versions(), required_keys(znodes)
-    topic = SettingsTopic(config, ClusterNames(config.cluster), ring)
+    names = ClusterNames(config.cluster)
+    topic = SettingsTopic(config, names, ring)
 
     def settings() -> SettingsVersions:
         return topic.read() or mirrored  # without a topic they were never changed
 
-    return BufferContent(config, KafkaAdmin(config).topic_id(_buffer(config)), settings, ring)
-
-
-def _buffer(config: ConnectionConfig) -> str:
-    return f"{config.cluster}.buffer"
+    return BufferContent(config, KafkaAdmin(config).topic_id(names.buffer), settings, ring)

@@ -84,11 +84,6 @@ class OpenBatch:
     places: list[int] = field(default_factory=list)
     instead: dict[int, MessageLine] = field(default_factory=dict)
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all of it is there."""
-        return len(self.asked) == self.batch.messages
-
 
 @dataclass(slots=True)
 class JournalState:

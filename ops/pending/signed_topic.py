@@ -26,6 +26,7 @@ from ops.clients.kafka import KafkaAdmin
 from ops.clients.topic import Setting, Topic, WantedTopic
 from ops.clients.topic_findings import wrong_settings
 from ops.errors import ConflictError, OperatorError, UnavailableError, from_kafka
+from ops.pending.sending import send
 
 MAX_MESSAGE_BYTES: Final = 32 << 20
 """A request of 16 MiB, which is the largest that nodes read, in base64."""
@@ -206,28 +207,3 @@ class Transactions:
         if code in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED):
             return ConflictError(f"another {self._what} of this cluster has begun: this one ends")
         return from_kafka(error.args[0], self._servers)
-
-
-def send(
-    producer: Producer,
-    topic: str,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Any,
-    partition: int,
-    on_delivery: Any = None,
-) -> None:
-    """Sends a record; waits where the queue is full."""
-    while True:
-        try:
-            producer.produce(
-                topic,
-                partition=partition,
-                key=key,
-                value=value,
-                headers=headers,
-                **({} if on_delivery is None else {"on_delivery": on_delivery}),
-            )
-            return
-        except BufferError:
-            producer.poll(_WAIT_S)

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaException
 
 from delayline import requests
 from delayline.names import parse_source, source
@@ -30,8 +30,9 @@ from ops.errors import OperatorError, UnavailableError, from_kafka
 from ops.pending.content import BufferContent
 from ops.pending.copies import copies
 from ops.pending.journal import TAKEN, Asked, Batch, Instead, Journal, OpenBatch, Settled
-from ops.pending.line import Found
-from ops.pending.signed_topic import Transactions, send
+from ops.pending.line import Found, MessageLine
+from ops.pending.sending import Sent, bytes_of, send
+from ops.pending.signed_topic import Transactions
 
 _WAIT_S: Final = 0.1
 _ANSWER_PATIENCE_S: Final = 60.0
@@ -109,7 +110,7 @@ class Taker(AbstractContextManager["Taker"]):
 
     def _cancel(self, found: Sequence[Found]) -> list[int]:
         """The offsets of the cancels."""
-        sent = _Sent(len(found))
+        sent = Sent()
         for index, one in enumerate(found):
             request = requests.cancel(source=one.message.source)
             headers: Any = request.headers
@@ -125,7 +126,7 @@ class Taker(AbstractContextManager["Taker"]):
         self._transactions.flush()
         if sent.error is not None:
             raise from_kafka(sent.error, self._config.bootstrap_servers)
-        return sent.offsets
+        return [sent.offsets[index] for index in range(len(found))]
 
     def settle(self, opened: OpenBatch) -> list[str]:
         """Waits for the outcomes, finds what was ended, and writes it down."""
@@ -189,23 +190,6 @@ class Taker(AbstractContextManager["Taker"]):
 def _root(asked: Asked) -> RootId:
     _, partition, offset = parse_source(asked.message.source)
     return partition, offset
-
-
-class _Sent:
-    """The acknowledgements of some records."""
-
-    def __init__(self, count: int) -> None:
-        self.offsets = [-1] * count
-        self.error: KafkaError | None = None
-
-    def answers(self, index: int) -> Any:
-        def answered(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                self.error = self.error or error
-            else:
-                self.offsets[index] = message.offset() or 0
-
-        return answered
 
 
 class _Answers:
@@ -331,7 +315,7 @@ def batches(found: Iterator[Found], most: int, most_bytes: int) -> Iterator[list
             continue
         batch.append(one)
         roots.add(root)
-        size_bytes += _size_bytes(one)
+        size_bytes += _size_bytes(one.message)
         if len(batch) == most or size_bytes >= most_bytes:
             yield batch
             batch, roots, size_bytes = [], set(), 0
@@ -339,7 +323,6 @@ def batches(found: Iterator[Found], most: int, most_bytes: int) -> Iterator[list
         yield batch
 
 
-def _size_bytes(found: Found) -> int:
-    message = found.message
-    headers = sum(len(one.key) + len(one.value or b"") for one in message.headers)
-    return len(message.key or b"") + len(message.value or b"") + headers
+def _size_bytes(message: MessageLine) -> int:
+    headers = [(one.key, one.value) for one in message.headers]
+    return bytes_of(message.key, message.value, headers)
