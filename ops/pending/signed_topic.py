@@ -142,9 +142,6 @@ class SignedTopic:
         if signature is None:
             self.strangers += 1
             return False
-        if record.flaw is ABORTED:
-            aborted.add(signature)
-            return False
         try:
             self._ring.check_checkpoint(signature, signed_name, _PARTITION, record.key, record.value)
         except BadSignatureError as error:
@@ -152,6 +149,8 @@ class SignedTopic:
                 raise OperatorError(f"{self.topic}: {error}: see 'delayline key'") from None
             self.strangers += 1
             return False
+        if record.flaw is ABORTED:
+            aborted.add(signature)
         return signature not in aborted
 
     def produce(self, producer: Producer, key: bytes, value: bytes) -> None:
