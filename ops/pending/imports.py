@@ -22,7 +22,7 @@ from node.config import ConnectionConfig
 from node.kafka.fetch.records import LogRecord
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.zookeeper import read_keys, registry
-from ops.errors import ConflictError, from_kafka
+from ops.errors import ConflictError
 from ops.pending.again import Rest, moved_id, steps_of
 from ops.pending.file import Numbered, read_file
 from ops.pending.pace import Pace, Say
@@ -286,7 +286,7 @@ class _Sender:
             return
         self._transactions.flush()
         if self._sent.error is not None:
-            failure = from_kafka(self._sent.error, self._cluster.config.bootstrap_servers)
+            failure = self._transactions.failure(self._sent.error)
             raise type(failure)(f"line {self._sent.number} was not taken: {failure}")
         before = self._known[reached.export].messages if reached.export in self._known else 0
         producer = self._transactions.producer

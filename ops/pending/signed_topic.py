@@ -38,6 +38,9 @@ _FOR_EVER: Final = "what it has must stay for ever"
 _PARTITION: Final = 0
 _WAIT_S: Final = 0.2
 _PATIENCE_S: Final = 30.0
+_FENCED: Final = frozenset(
+    (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+)
 _PRODUCER: Final = {
     "allow.auto.create.topics": False,  # one that was deleted meanwhile stays so: what is sent there fails
     "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
@@ -47,6 +50,10 @@ _PRODUCER: Final = {
     "queue.buffering.max.messages": 100_000,
     "log_level": 0,
 }
+
+
+class Fenced(ConflictError):
+    """Another run has begun since."""
 
 
 class SignedRecord(NamedTuple):
@@ -178,14 +185,14 @@ class Transactions:
         try:
             self.producer.init_transactions(KAFKA_TIMEOUT_S)
         except KafkaException as error:
-            raise self._failure(error) from error
+            raise self.failure(error.args[0]) from error
 
     def begin(self) -> None:
         """Begins one."""
         try:
             self.producer.begin_transaction()
         except KafkaException as error:
-            raise self._failure(error) from error
+            raise self.failure(error.args[0]) from error
 
     def flush(self) -> None:
         """Waits until all that was sent is acknowledged, or refused."""
@@ -199,10 +206,10 @@ class Transactions:
         try:
             self.producer.commit_transaction(KAFKA_TIMEOUT_S)
         except KafkaException as error:
-            raise self._failure(error) from error
+            raise self.failure(error.args[0]) from error
 
-    def _failure(self, error: KafkaException) -> OperatorError:
-        code = error.args[0].code()
-        if code in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED):
-            return ConflictError(f"another {self._what} of this cluster has begun: this one ends")
-        return from_kafka(error.args[0], self._servers)
+    def failure(self, error: KafkaError) -> OperatorError:
+        """What an error of one of them means."""
+        if error.code() in _FENCED:
+            return Fenced(f"another {self._what} of this cluster has begun: this one ends")
+        return from_kafka(error, self._servers)

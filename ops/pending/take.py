@@ -26,10 +26,10 @@ from node.core.ports import Unanswered
 from node.kafka.fetch.records import LogRecord
 from node.kafka.reader import OffsetsGone, TopicReader
 from ops.clients.kafka import KafkaAdmin
-from ops.errors import OperatorError, UnavailableError, from_kafka
+from ops.errors import ConflictError, UnavailableError, from_kafka
 from ops.pending.content import BufferContent
 from ops.pending.copies import copies
-from ops.pending.journal import TAKEN, Asked, Batch, Instead, Journal, OpenBatch, Settled
+from ops.pending.journal import GIVEN_UP, TAKEN, Asked, Batch, Instead, Journal, OpenBatch, Settled
 from ops.pending.line import Found, MessageLine
 from ops.pending.sending import Sent, bytes_of, send
 from ops.pending.signed_topic import Transactions
@@ -40,6 +40,10 @@ _HIDDEN_PATIENCE_S: Final = 60.0
 
 RootId = tuple[int, int]
 """Partition and offset of a user's own request."""
+
+
+class Gone(ConflictError):
+    """Of messages that were asked for cannot be told any more what became of them."""
 
 
 class Taken(NamedTuple):
@@ -63,7 +67,6 @@ class Taker(AbstractContextManager["Taker"]):
         transactions: Transactions,
         opened: OpenBatch | None,
     ) -> None:
-        self.applied: dict[int, int] = {}  # behind the last cancel of each partition
         self._content = content
         self._config = content.config
         self._ring = ring
@@ -125,7 +128,7 @@ class Taker(AbstractContextManager["Taker"]):
             )
         self._transactions.flush()
         if sent.error is not None:
-            raise from_kafka(sent.error, self._config.bootstrap_servers)
+            raise self._transactions.failure(sent.error)
         return [sent.offsets[index] for index in range(len(found))]
 
     def settle(self, opened: OpenBatch) -> list[str]:
@@ -141,11 +144,19 @@ class Taker(AbstractContextManager["Taker"]):
         self._transactions.commit()
         return taken.outcomes
 
+    def give_up(self, opened: OpenBatch) -> None:
+        """Settles a batch that is `Gone`, and reads on from where the log ends now."""
+        self._answers.reader.start(self._admin.ends(self._content.names.outcomes))
+        self._behind.reader.start(self._admin.ends(self._content.names.buffer))
+        outcomes = [GIVEN_UP] * len(opened.asked)
+        self._transactions.begin()
+        self._journal.write(
+            self._transactions.producer, Settled(batch=opened.batch.number, outcomes=outcomes)
+        )
+        self._transactions.commit()
+
     def _taken(self, asked: Sequence[Asked], answers: Mapping[str, OutcomeRecord]) -> Taken:
         ended = [(index, one) for index, one in enumerate(asked) if answers[one.cancel].outcome == TAKEN]
-        for one in asked:
-            _, partition, offset = parse_source(one.cancel)
-            self.applied[partition] = max(offset + 1, self.applied.get(partition, 0))
         # Whatever the service had written back by the time of the outcomes is below these ends.
         self._behind.read(
             {_root(one): index for index, one in ended}, self._admin.ends(self._content.names.buffer)
@@ -169,7 +180,7 @@ class Taker(AbstractContextManager["Taker"]):
             if followed_by:
                 instead[index] = followed_by[-1]
             elif answers[one.cancel].message is None:
-                raise OperatorError(f"{one.message.source} was cancelled, and what it was cannot be found")
+                raise Gone(f"{one.message.source} was cancelled, and what it was cannot be found")
             elif rows[index].row != one.row:
                 instead[index] = rows[index]
         return instead
@@ -184,7 +195,7 @@ class Taker(AbstractContextManager["Taker"]):
         _, partition, offset = parse_source(named)
         for found in self._content.at([(partition, offset)]):
             return found
-        raise OperatorError(f"{named} was cancelled, and is not in the log any more: see the node's look-up")
+        raise Gone(f"{named} was cancelled, and is not in the log any more")
 
 
 def _root(asked: Asked) -> RootId:
@@ -237,9 +248,11 @@ class _Behind:
         """Reads to these ends. Raises UnavailableError where an open transaction hides them."""
         self._found = {}
         self._content.learn()
-        wanted = {one: end for one, end in ends.items() if one in self.reader.reached}
+        if ends.keys() - self.reader.reached.keys():  # partitions were added: all of these is new
+            begins = KafkaAdmin(self._content.config).begins(self._content.names.buffer)
+            self.reader.start(begins | self.reader.reached)
         try:
-            for records in self.reader.read_past(wanted, poll_s=_WAIT_S, patience_s=_HIDDEN_PATIENCE_S):
+            for records in self.reader.read_past(dict(ends), poll_s=_WAIT_S, patience_s=_HIDDEN_PATIENCE_S):
                 for record in records:
                     self._note(record, roots)
         except OffsetsGone as error:
@@ -288,8 +301,8 @@ def _after(row: Found) -> int:
     return row.row[1] - 1 if row.parent is None else row.parent
 
 
-def _gone(error: OffsetsGone) -> OperatorError:
-    return OperatorError(
+def _gone(error: OffsetsGone) -> Gone:
+    return Gone(
         f"{error}: what became of the messages that were asked for last cannot be told any more; the export"
         " was killed, and begun again too late"
     )
