@@ -28,7 +28,8 @@ class Failed(msgspec.Struct, frozen=True):
 
 class AnsweringNode(msgspec.Struct, frozen=True):
     """Who answers, and how far it had read. `lag`: offsets of its lane that it had not read, of those that
-    were committed when it was asked; None if Kafka did not say.
+    were committed when it was asked; None if Kafka did not say. `read`: where it stood, behind the markers
+    after the last message; an older version does not say.
     """
 
     node: str
@@ -37,6 +38,7 @@ class AnsweringNode(msgspec.Struct, frozen=True):
     applied: dict[int, int]
     lag: int | None
     delivered_up_to_ms: int
+    read: dict[int, int] | None = None
 
 
 class NodeAnswer(msgspec.Struct, frozen=True):

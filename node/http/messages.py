@@ -168,9 +168,14 @@ class Messages:
     def _answering_node(
         self, reached: Reached, aligned: Frontier, lag: Callable[[Reached], int | None]
     ) -> AnsweringNode:
-        node, state = self._speaker.node, self._speaker.state
         return AnsweringNode(
-            node, self._lane, state, reached.applied, lag(reached), aligned.delivered_up_to_ms
+            self._speaker.node,
+            self._lane,
+            self._speaker.state,
+            reached.applied,
+            lag(reached),
+            aligned.delivered_up_to_ms,
+            reached.read,
         )
 
     # -- one message

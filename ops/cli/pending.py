@@ -44,6 +44,11 @@ REFUSED_COLUMNS = {"line": "line", "source": "source", "code": "code", "detail":
 @click.argument("messages", metavar="[FILE]", type=OutputFile(), required=False)
 @click.option("--keep", is_flag=True, help="A copy: the messages go on waiting where they are.")
 @click.option("--dry-run", is_flag=True, help="Count what waits, and change nothing; needs no FILE.")
+@click.option(
+    "--give-up-open",
+    is_flag=True,
+    help="Go on where it cannot be told any more what became of the messages asked for last.",
+)
 @_rate_option
 @confirm_option
 @output_option
@@ -56,12 +61,16 @@ def export_command(
     *,
     keep: bool,
     dry_run: bool,
+    give_up_open: bool,
     **options: Any,
 ) -> None:
     """Take what waits out of the cluster and write it to FILE, or with --keep a copy of it.
 
     What was asked for after it has begun stays. Killed, it is started again with the same words: FILE is
     written at the end, with all that was ever taken out. 'delayline pending forget' ends that.
+
+    Started again too late, after retention, it refuses; with --give-up-open it goes on, and writes what it
+    cannot account for to FILE.given-up, for you to decide on.
     """
     from ops.pending import export
 
@@ -76,9 +85,10 @@ def export_command(
         expect_answer(confirm)
         config = connect(options)
         agree(config.cluster, confirm, f"cluster {config.cluster} will not deliver what waits in it")
-        done = export.move(config, messages, rate, someone(f"export to {messages}"), say)
+        who = someone(f"export to {messages}")
+        done = export.move(config, messages, rate, who, say, give_up_open=give_up_open)
     said = {"file": str(messages), "messages": done.messages, "this_run": _counted(output, done.outcomes)}
-    emit_one(output, said | {"later": done.later})
+    emit_one(output, said | {"later": done.later, "too_large": done.too_large, "hidden": done.hidden})
     if done.later:
         say(f"{done.later} messages were asked for since it began, and wait: run it again for them")
 
@@ -158,6 +168,7 @@ def _counted(output: Format, counts: Mapping[str, int]) -> Any:
 
 def _show_survey(output: Format, listing: Listing) -> None:
     from delayline.times import render_time
+    from ops.pending.listing import hidden_words
 
     rows = [
         {
@@ -170,6 +181,8 @@ def _show_survey(output: Format, listing: Listing) -> None:
     ]
     emit(output, rows, SURVEY_COLUMNS)
     say(f"{listing.messages} messages wait; nothing was changed")
+    if listing.hidden:
+        say(hidden_words(listing.hidden))
     if listing.others:
         say(f"{listing.others} requests more are none, and end by themselves: rejects and reschedules")
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -19,37 +19,42 @@ from node.kafka.fetch.records import LARGEST_RECORD_BYTES
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.settings_topic import SettingsTopic
 from ops.clients.zookeeper import read_keys, registry, required_keys
-from ops.errors import ConflictError, NotFoundError
+from ops.errors import ConflictError, NotFoundError, OperatorError, translated
 from ops.pending.content import BufferContent
 from ops.pending.file import require_free, write_file
-from ops.pending.journal import TAKEN, Journal, JournalState
+from ops.pending.journal import TAKEN, Forgotten, Journal, JournalState, OpenBatch
 from ops.pending.line import Found, MessageLine, encode_line
-from ops.pending.listing import Listing, Rows, list_pending
+from ops.pending.listing import Listing, Rows, hidden_words, list_pending
 from ops.pending.pace import Pace, Say
-from ops.pending.signed_topic import Transactions
-from ops.pending.take import Taker, batches
+from ops.pending.signed_topic import Fenced, Transactions
+from ops.pending.take import Gone, Taker, batches
 
 MOST_TAKEN: Final = 1_000
 MOST_TAKEN_BYTES: Final = 4 << 20
 _BESIDE_BYTES: Final = 64 << 10  # of an entry of the journal, beside its message
 _SHOWN: Final = 5
 _TOO_LATE: Final = "too-late"
+_IDLE_ROUNDS: Final = 2
+_VAIN_ROUNDS: Final = 5
 
 
 @dataclass(slots=True)
 class Exported:
     """What an export has done. `outcomes`: of the cancels of this run; `later`: messages that were asked for
-    since it began.
+    since it began; `too_large`: those that stay, since nobody could read what says that they were taken out;
+    `hidden`: offsets that nobody can read yet.
     """
 
     messages: int
     outcomes: Counter[str] = field(default_factory=Counter)
     later: int = 0
+    too_large: int = 0
+    hidden: int = 0
 
 
 def survey(config: ConnectionConfig) -> Listing:
     """What waits now, counted: changes nothing."""
-    return list_pending(config, KafkaAdmin(config).ends(_buffer(config)))
+    return list_pending(config, KafkaAdmin(config).ends(ClusterNames(config.cluster).buffer))
 
 
 def copy(config: ConnectionConfig, file: Path, rate: float, say: Say) -> Exported:
@@ -61,7 +66,7 @@ def copy(config: ConnectionConfig, file: Path, rate: float, say: Say) -> Exporte
     pace = Pace(rate, say)
     count = write_file(file, export, _copied(content, listing.rows, export, pace))
     _require_all(content, listing.rows)
-    return Exported(count, later=listing.later)
+    return _said(Exported(count, later=listing.later, hidden=listing.hidden), say)
 
 
 def _copied(content: BufferContent, rows: Rows, export: str, pace: Pace) -> Iterator[MessageLine]:
@@ -80,82 +85,173 @@ def _require_all(content: BufferContent, rows: Rows) -> None:
         )
 
 
-def move(config: ConnectionConfig, file: Path, rate: float, author: Author, say: Say) -> Exported:
-    """Takes what waits out of the cluster, and writes all that was ever taken out into the file. What was
-    killed is gone on with.
+def _said(done: Exported, say: Say) -> Exported:
+    """Nothing stays without a word."""
+    if done.too_large:
+        say(f"{done.too_large} messages wait still, for their lines would be too large: --keep copies them")
+    if done.hidden:
+        say(hidden_words(done.hidden))
+    return done
+
+
+def move(
+    config: ConnectionConfig, file: Path, rate: float, author: Author, say: Say, *, give_up_open: bool = False
+) -> Exported:
+    """Takes what waits out of the cluster, and writes all that was ever taken out into the file, also where
+    it fails. What was killed is gone on with. `give_up_open`: what has become of what was asked for last need
+    not be told, if it cannot be any more.
 
     Raises OperatorError; then it can be run again, and nothing is lost or doubled.
     """
     content = _content(config)
     ring = read_keys(config)
     journal = Journal(config, ring)
-    export = journal.log.make(content.names.buffer)
-    require_free(file, export)
+    out = _Out(journal, journal.log.make(content.names.buffer), file, say)
+    require_free(file, out.export)
     with registry(config) as znodes:
         znodes.record(HistoryEntry(what="pending export", author=author, after=str(file)))
     transactions = Transactions(config, f"{config.cluster}-export", "export")
     state = journal.state()
+    if state.forgotten:
+        raise ConflictError(
+            f"{journal.log.topic} is being deleted by 'delayline pending forget': run it again; if it says so"
+            " again, run 'delayline pending forget' again first"
+        )
     if state.number:
         say(f"goes on with an export that has {state.taken} messages")
-    with Taker(content, ring, journal, transactions, state.open) as taker:
-        mover = _Mover(content, taker, state, Pace(rate, say))
-        done = mover.run()
-    if journal.log.strangers:
-        say(f"{journal.log.strangers} records of {journal.log.topic} are not the service's: passed over")
-    done.messages = write(journal, export, file)
-    return done
+    try:
+        with Taker(content, ring, journal, transactions, state.open) as taker:
+            mover = _Mover(content, taker, state.number, Pace(rate, say))
+            if state.open is not None:
+                mover.settle(state.open, out if give_up_open else None)
+            done = mover.run(KafkaAdmin(config).ends(content.names.buffer))
+    except Fenced:
+        raise  # the other one writes
+    except Exception as error:
+        failure, said = error if isinstance(error, OperatorError) else translated(error), out.write_though()
+        if failure is None:
+            raise
+        raise type(failure)(f"{failure}; {said}") from error
+    done.messages = out.write()
+    return _said(done, say)
 
 
-def write(journal: Journal, export: str, file: Path) -> int:
-    """Writes the file anew, from the journal alone."""
-    return write_file(file, export, journal.lines(JournalState(), export))
+@dataclass(frozen=True, slots=True)
+class _Out:
+    """Where that goes which is taken out: whatever the journal has is in the file."""
+
+    journal: Journal
+    export: str
+    file: Path
+    say: Say
+
+    def write(self) -> int:
+        """Writes the file anew, from the journal alone."""
+        count = write_file(self.file, self.export, self.journal.lines(JournalState(), self.export))
+        if self.journal.log.strangers:
+            topic = self.journal.log.topic
+            self.say(f"{self.journal.log.strangers} records of {topic} are not the service's: passed over")
+        return count
+
+    def write_though(self) -> str:
+        """Writes it where something else has failed; what is to be said of it."""
+        try:
+            return f"{self.file} has the {self.write()} messages that were taken out"
+        except Exception as error:
+            return f"{self.file} could not be written: {error}"
+
+    def write_given_up(self, opened: OpenBatch) -> None:
+        """Writes the messages of a batch, as they were asked for, into a file of their own. It is a copy."""
+        beside = self.file.with_name(self.file.name + ".given-up")
+        export = f"copy-{self.export}-{opened.batch.number}"
+        require_free(beside, export)
+        placed = zip(opened.asked, opened.places, strict=True)
+        lines = (msgspec.structs.replace(one.message, export=export, place=place) for one, place in placed)
+        count = write_file(beside, export, lines)
+        shown = ", ".join(one.message.id or one.message.source for one in opened.asked[:_SHOWN])
+        self.say(
+            f"{count} messages are given up, among them {shown}: nobody knows whether they were delivered;"
+            f" {beside} has them"
+        )
+
+
+class _Round(NamedTuple):
+    """What a round has come to: messages that it has asked for, those of them that have ended, and those that
+    it could not ask for.
+    """
+
+    asked: int
+    ended: int
+    too_large: int
 
 
 class _Mover:
     """Takes round after round, until nothing is left of what was asked for before the first one."""
 
-    def __init__(self, content: BufferContent, taker: Taker, state: JournalState, pace: Pace) -> None:
+    def __init__(self, content: BufferContent, taker: Taker, number: int, pace: Pace) -> None:
+        """`number`: of the last batch that is settled."""
         self._content = content
         self._taker = taker
-        self._number = state.number
-        self._open = state.open
+        self._number = number
         self._pace = pace
         self._outcomes: Counter[str] = Counter()
+        self._too_large = 0  # of this round
 
-    def run(self) -> Exported:
-        if self._open is not None:
-            self._number += 1
-            self._outcomes.update(self._taker.settle(self._open))
-        ends = KafkaAdmin(self._content.config).ends(self._content.names.buffer)
+    def settle(self, opened: OpenBatch, given_up: _Out | None) -> None:
+        """Settles the batch that another run has left open, or gives it up if it is gone."""
+        self._number += 1
+        try:
+            self._outcomes.update(self._taker.settle(opened))
+        except Gone as error:
+            if given_up is None:
+                raise Gone(
+                    f"{error}; --give-up-open goes on without knowing, and says which they are"
+                ) from error
+            given_up.write_given_up(opened)
+            self._taker.give_up(opened)
+
+    def run(self, ends: Mapping[int, int]) -> Exported:
+        """Takes what was asked for below these ends.
+
+        What was on its way from one row to the next one is in no list, so two in a row have to be empty.
+        Of what is in a list, all may have been cancelled since by users: so the next one is asked for.
+        """
+        idle = vain = 0
         while True:
-            listing = list_pending(self._content.config, ends, self._taker.applied or None)
-            if not listing.messages:
-                return Exported(0, self._outcomes, listing.later)
-            if not self._round(listing, ends):
+            listing = list_pending(self._content.config, ends)
+            done = self._round(listing)
+            idle = 0 if done.asked else idle + 1
+            if done.asked:
+                vain = 0 if done.ended else vain + 1
+            if idle == _IDLE_ROUNDS:
                 _require_all(self._content, listing.rows)
+                return Exported(0, self._outcomes, listing.later, done.too_large, listing.hidden)
+            if vain == _VAIN_ROUNDS:
                 raise ConflictError(
                     f"{listing.messages} messages wait and cannot be taken out: run it again, and if it says"
                     " so again, see 'delayline message list'"
                 )
 
-    def _round(self, listing: Listing, ends: Mapping[int, int]) -> bool:
-        """Whether anything of it has ended."""
-        ended = False
-        fitting = (one for one in self._content.rows(listing.rows) if _fits(one))
-        for found in batches(fitting, MOST_TAKEN, MOST_TAKEN_BYTES):
+    def _round(self, listing: Listing) -> _Round:
+        asked = ended = self._too_large = 0
+        for found in batches(self._fitting(listing.rows), MOST_TAKEN, MOST_TAKEN_BYTES):
             self._number += 1
             outcomes = self._taker.settle(self._taker.ask(self._number, found))
             self._outcomes.update(outcomes)
-            ended = ended or TAKEN in outcomes or _TOO_LATE in outcomes
+            asked += len(outcomes)
+            ended += outcomes.count(TAKEN) + outcomes.count(_TOO_LATE)
             self._pace.add(len(outcomes), "messages asked for")
-        return ended
+        return _Round(asked, ended, self._too_large)
 
-
-def _fits(found: Found) -> bool:
-    """Whether what says of it can be read again: a value that was compressed well may be too large for that.
-    Such a message stays where it is.
-    """
-    return len(encode_line(found.message)) <= LARGEST_RECORD_BYTES - _BESIDE_BYTES
+    def _fitting(self, rows: Rows) -> Iterator[Found]:
+        """Those of which it can be read again what says that they were taken out: a value that was compressed
+        well may be too large for that. Such a message stays where it is.
+        """
+        for found in self._content.rows(rows):
+            if len(encode_line(found.message)) <= LARGEST_RECORD_BYTES - _BESIDE_BYTES:
+                yield found
+            else:
+                self._too_large += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +270,10 @@ class Kept:
 
 def kept(config: ConnectionConfig) -> Kept:
     """Looks into the topic of the cluster's export. NotFoundError if there is none."""
-    journal = Journal(config, read_keys(config))
-    _require_export(journal)
+    return _kept(_journal_of(config))
+
+
+def _kept(journal: Journal) -> Kept:
     state = journal.state()
     opened = 0 if state.open is None else len(state.open.asked)
     return Kept(
@@ -185,11 +283,10 @@ def kept(config: ConnectionConfig) -> Kept:
 
 def forget(config: ConnectionConfig, author: Author) -> Kept:
     """Deletes the topic of the cluster's export. ConflictError while an export is not at its end."""
-    journal = Journal(config, read_keys(config))
-    _require_export(journal)
-    # Whoever exports at this moment ends here, and a later one begins a topic of its own.
-    Transactions(config, f"{config.cluster}-export", "export")
-    found = kept(config)
+    journal = _journal_of(config)
+    # Whoever exports at this moment ends here.
+    transactions = Transactions(config, f"{config.cluster}-export", "export")
+    found = _kept(journal)
     if found.open:
         raise ConflictError(
             f"{found.topic} has {found.open} messages of which it is not known yet what became of them: run"
@@ -197,25 +294,28 @@ def forget(config: ConnectionConfig, author: Author) -> Kept:
         )
     with registry(config) as znodes:
         znodes.record(HistoryEntry(what="pending forget", author=author, before=found.export))
+    # Whoever has begun since ends this; whoever begins later reads that nothing may follow.
+    transactions.begin()
+    journal.write(transactions.producer, Forgotten())
+    transactions.commit()
     KafkaAdmin(config).delete(found.topic)
     return found
 
 
-def _require_export(journal: Journal) -> None:
+def _journal_of(config: ConnectionConfig) -> Journal:
+    journal = Journal(config, read_keys(config))
     if not journal.log.exists():
         raise NotFoundError(f"topic {journal.log.topic} is not there: nothing was taken out of this cluster")
+    return journal
 
 
 def _content(config: ConnectionConfig) -> BufferContent:
     with registry(config) as znodes:
         mirrored, ring = znodes.settings_versions(), required_keys(znodes)
-    topic = SettingsTopic(config, ClusterNames(config.cluster), ring)
+    names = ClusterNames(config.cluster)
+    topic = SettingsTopic(config, names, ring)
 
     def settings() -> SettingsVersions:
         return topic.read() or mirrored  # without a topic they were never changed
 
-    return BufferContent(config, KafkaAdmin(config).topic_id(_buffer(config)), settings, ring)
-
-
-def _buffer(config: ConnectionConfig) -> str:
-    return f"{config.cluster}.buffer"
+    return BufferContent(config, KafkaAdmin(config).topic_id(names.buffer), settings, ring)

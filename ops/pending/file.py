@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from node.snapshot.folders import sync
 from ops.errors import ConfigError, ConflictError
 from ops.pending.line import MOST_LINE_BYTES, EndLine, LineError, MessageLine, decode_line, encode_line
 
@@ -21,8 +22,22 @@ class Numbered(NamedTuple):
 def write_file(file: Path, export: str, messages: Iterable[MessageLine]) -> int:
     """Writes an export, and puts it in place of what stands there once it is on the disk; how many messages
     it has.
+
+    Raises OSError, which names the file; nothing is left beside it.
     """
     part = file.with_name(file.name + ".part")
+    try:
+        count = _write(part, export, messages)
+        part.replace(file)
+        sync(file.parent)  # what the file has may be deleted elsewhere from now on
+    except OSError as error:  # that of a write has no name
+        raise OSError(error.errno, error.strerror, str(file)) from error
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+def _write(part: Path, export: str, messages: Iterable[MessageLine]) -> int:
     count = 0
     with part.open("wb") as out:
         for message in messages:
@@ -31,7 +46,6 @@ def write_file(file: Path, export: str, messages: Iterable[MessageLine]) -> int:
         out.write(encode_line(EndLine(export=export, messages=count)) + b"\n")
         out.flush()
         os.fsync(out.fileno())
-    part.replace(file)
     return count
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, Message
-
 from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
 from delayline.recurrence import UnknownTimeZoneError
@@ -24,12 +22,13 @@ from node.config import ConnectionConfig
 from node.kafka.fetch.records import LogRecord
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.zookeeper import read_keys, registry
-from ops.errors import ConflictError, from_kafka
+from ops.errors import ConflictError
 from ops.pending.again import Rest, moved_id, steps_of
 from ops.pending.file import Numbered, read_file
 from ops.pending.pace import Pace, Say
 from ops.pending.progress import Imported, Progress
-from ops.pending.signed_topic import Transactions, send
+from ops.pending.sending import Sent, bytes_of, send
+from ops.pending.signed_topic import Transactions
 
 MOST_SENT: Final = 1_000
 MOST_SENT_BYTES: Final = 4 << 20
@@ -242,7 +241,7 @@ class _Sender:
         self._pace = pace
         self._load = Load()
         self._reached: _Reached | None = None  # in the transaction that is open
-        self._sent = _Sent()
+        self._sent = Sent()  # in the same
 
     def add(self, numbered: Numbered, rest: Rest | None) -> None:
         """Sends the requests of a line, or the `rest` of it."""
@@ -258,7 +257,7 @@ class _Sender:
         for request, left in steps_of(line, now_ms(), rest):
             if self._reached is None:
                 self._transactions.begin()
-                self._load = Load()
+                self._load, self._sent = Load(), Sent()
             self._load.add(_size_bytes(request))
             self._send(request, numbered.number)
             self._reached = _Reached(line.export, line.place, left)
@@ -287,7 +286,7 @@ class _Sender:
             return
         self._transactions.flush()
         if self._sent.error is not None:
-            failure = from_kafka(self._sent.error, self._cluster.config.bootstrap_servers)
+            failure = self._transactions.failure(self._sent.error)
             raise type(failure)(f"line {self._sent.number} was not taken: {failure}")
         before = self._known[reached.export].messages if reached.export in self._known else 0
         producer = self._transactions.producer
@@ -297,21 +296,5 @@ class _Sender:
         self._pace.add(self._load.requests, "messages sent")
 
 
-class _Sent:
-    """The first of some requests that was not taken."""
-
-    def __init__(self) -> None:
-        self.error: KafkaError | None = None
-        self.number = 0
-
-    def answers(self, number: int) -> Any:
-        def answered(error: KafkaError | None, _: Message) -> None:
-            if error is not None and self.error is None:
-                self.error, self.number = error, number
-
-        return answered
-
-
 def _size_bytes(request: BufferRecord) -> int:
-    headers = sum(len(key.encode()) + len(value or b"") + 10 for key, value in request.headers)
-    return len(request.key or b"") + len(request.value or b"") + headers + _RECORD_BYTES
+    return _RECORD_BYTES + bytes_of(request.key, request.value, request.headers)

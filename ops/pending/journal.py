@@ -24,6 +24,8 @@ from ops.pending.signed_topic import SignedTopic
 FORMAT: Final = 1
 TAKEN: Final = "cancelled"
 """The outcome of a cancel whose message is in the export."""
+GIVEN_UP: Final = "given-up"
+"""In place of an outcome: an operator has said that it cannot be told any more."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, tag_field="what", tag="batch"):
@@ -69,7 +71,13 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True, tag_field="what", tag="
     outcomes: list[str]
 
 
-Entry: TypeAlias = Batch | Asked | Instead | Settled
+class Forgotten(msgspec.Struct, frozen=True, kw_only=True, tag_field="what", tag="forgotten"):
+    """The topic is going to be deleted: nothing follows."""
+
+    format: int = FORMAT
+
+
+Entry: TypeAlias = Batch | Asked | Instead | Settled | Forgotten
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Entry).decode
@@ -84,18 +92,16 @@ class OpenBatch:
     places: list[int] = field(default_factory=list)
     instead: dict[int, MessageLine] = field(default_factory=dict)
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all of it is there."""
-        return len(self.asked) == self.batch.messages
-
 
 @dataclass(slots=True)
 class JournalState:
-    """How far an export is: the last batch that was settled, and the one that is open."""
+    """How far an export is: the last batch that was settled, and the one that is open. `forgotten`: an
+    operator has no more need of it.
+    """
 
     number: int = 0
     open: OpenBatch | None = None
+    forgotten: bool = False
     counts: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -139,6 +145,8 @@ class Journal:
                         state.open.instead[entry.index] = entry.message
                 case Settled():
                     yield from _settle(state, entry, export)
+                case Forgotten():
+                    state.forgotten = True
 
 
 def _ask(opened: OpenBatch | None, entry: Asked, offset: int) -> None:

@@ -7,21 +7,25 @@ import time
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import Final, NamedTuple
 
-from delayline.names import parse_source
+from delayline.names import ClusterNames, parse_source
 from node.config import ConnectionConfig
-from node.http.answers import Listed, Message
+from node.core.ports import Unanswered
+from node.http.answers import AnsweringNode, Listed, Message
+from node.kafka.reader import TopicReader
+from ops.clients.kafka import KafkaAdmin
 from ops.clients.nodes import LaneNodes, lanes_of
 from ops.errors import UnavailableError
 
 _PAGE: Final = 1_000
 _SORTED: Final = 1 << 18  # offsets at once
 _PATIENCE_S: Final = 30.0
-_LAG_PATIENCE_S: Final = 10.0
+_HIDDEN_PATIENCE_S: Final = 10.0
 _AGAIN_S: Final = 0.1
 
 
@@ -87,7 +91,8 @@ def _sorted(offsets: array[int]) -> array[int]:
 @dataclass(slots=True)
 class Listing:
     """What waits. `later`: messages whose request is at or behind the ends asked for; `others`: rejects and
-    reschedules, which end by themselves.
+    reschedules, which end by themselves; `hidden`: offsets below the ends that nobody can read yet, for they
+    are behind somebody's open transaction.
     """
 
     rows: Rows = field(default_factory=Rows)
@@ -96,6 +101,7 @@ class Listing:
     messages: int = 0
     later: int = 0
     others: int = 0
+    hidden: int = 0
 
     def note(self, message: Message, ends: Mapping[int, int]) -> None:
         """Takes one row in."""
@@ -117,47 +123,84 @@ class Listing:
         self.rows.add(partition, offset)
 
 
-def list_pending(
-    config: ConnectionConfig, ends: Mapping[int, int], applied: Mapping[int, int] | None = None
-) -> Listing:
-    """All messages that wait and were asked for below `ends`. `applied`: how far the node that answers has to
-    be; None: as far as the log is when it is asked.
+def hidden_words(offsets: int) -> str:
+    """What is to be said of what is hidden."""
+    return (
+        f"{offsets} offsets of the buffer are behind somebody's open transaction: what they have nobody can"
+        " read yet; run it again for that"
+    )
+
+
+def list_pending(config: ConnectionConfig, ends: Mapping[int, int]) -> Listing:
+    """All messages that wait and were asked for below `ends`, as nodes know it that have read all that can be
+    read now.
 
     Raises UnavailableError.
     """
     listing = Listing()
-    _, lanes = lanes_of(config, None)
+    settings, lanes = lanes_of(config, None)
+    stable = _stable_ends(config)
+    listing.hidden = sum(max(0, end - stable.get(partition, 0)) for partition, end in ends.items())
     for lane in lanes:
-        _wait_for(lane, applied)
-        after: str | None = None
-        while True:
-            page = lane.ask(Listed, "/messages", {"limit": _PAGE, "after": after})
-            for message in page.messages:
-                listing.note(message, ends)
-            after = page.next
-            if after is None:
-                break
+        of_lane = {one: end for one, end in stable.items() if settings.lane_of(one) == lane.lane}
+        for message in _messages(lane, of_lane):
+            listing.note(message, ends)
     listing.rows.sort()
     return listing
 
 
-def _wait_for(lane: LaneNodes, applied: Mapping[int, int] | None) -> None:
-    """Until the node that answers has read so much: what it lacks would be missing, or come once more."""
-    patience_s = _LAG_PATIENCE_S if applied is None else _PATIENCE_S
-    until_s = time.monotonic() + patience_s
+def _stable_ends(config: ConnectionConfig) -> dict[int, int]:
+    """Up to where the buffer can be read. Where a transaction hides the end that it has now, that is waited
+    for: the service's own are short. Somebody else's may stay open.
+
+    Raises UnavailableError.
+    """
+    buffer = ClusterNames(config.cluster).buffer
+    ends = KafkaAdmin(config).ends(buffer)
+    until_s = time.monotonic() + _HIDDEN_PATIENCE_S
+    with closing(TopicReader(config.client_config(), buffer)) as reader:
+        try:
+            while True:
+                stable = {partition: reader.bounds(partition)[1] for partition in ends}
+                if time.monotonic() > until_s or all(stable[one] >= end for one, end in ends.items()):
+                    return stable
+                time.sleep(_AGAIN_S)
+        except Unanswered as error:
+            raise UnavailableError(f"{error}: run it again") from error
+
+
+def _messages(lane: LaneNodes, ends: Mapping[int, int]) -> Iterator[Message]:
+    after: str | None = None
     while True:
-        node = lane.ask(Listed, "/messages", {"limit": 1}).node
-        if applied is None:
-            is_there = node.lag == 0
-        else:
-            is_there = all(node.applied[one] >= applied.get(one, 0) for one in node.applied)
-        if is_there:
+        page = page_of(lane, ends, after)
+        yield from page.messages
+        after = page.next
+        if after is None:
             return
+
+
+def page_of(lane: LaneNodes, ends: Mapping[int, int], after: str | None) -> Listed:
+    """A page, of a node that has read the lane's partitions to these ends: what it lacks would be missing, or
+    come once more. Another one may answer each time.
+
+    Raises UnavailableError where none has read so much after a while.
+    """
+    until_s = time.monotonic() + _PATIENCE_S
+    while True:
+        page = lane.ask(Listed, "/messages", {"limit": _PAGE, "after": after})
+        if _has_read(page.node, ends):
+            return page
+        behind = page.node.node
         if time.monotonic() > until_s:
-            if applied is None:
-                return  # the log goes on all the time: what is missing now comes in the next round
             raise UnavailableError(
-                f"{node.node} has not read the cancels within {patience_s:g} s: see 'delayline cluster"
-                " status', and run it again"
+                f"{behind} has not read the buffer to its end within {_PATIENCE_S:g} s, so it does not know"
+                " all that waits: see 'delayline cluster status', and run it again"
             )
+        lane.nodes = sorted(lane.nodes, key=lambda one: one.node == behind)  # another one first
         time.sleep(_AGAIN_S)
+
+
+def _has_read(node: AnsweringNode, ends: Mapping[int, int]) -> bool:
+    if node.read is None:  # an older version
+        return node.lag == 0
+    return all(node.read.get(partition, 0) >= end for partition, end in ends.items())

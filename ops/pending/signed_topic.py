@@ -26,6 +26,7 @@ from ops.clients.kafka import KafkaAdmin
 from ops.clients.topic import Setting, Topic, WantedTopic
 from ops.clients.topic_findings import wrong_settings
 from ops.errors import ConflictError, OperatorError, UnavailableError, from_kafka
+from ops.pending.sending import send
 
 MAX_MESSAGE_BYTES: Final = 32 << 20
 """A request of 16 MiB, which is the largest that nodes read, in base64."""
@@ -37,6 +38,9 @@ _FOR_EVER: Final = "what it has must stay for ever"
 _PARTITION: Final = 0
 _WAIT_S: Final = 0.2
 _PATIENCE_S: Final = 30.0
+_FENCED: Final = frozenset(
+    (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+)
 _PRODUCER: Final = {
     "allow.auto.create.topics": False,  # one that was deleted meanwhile stays so: what is sent there fails
     "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
@@ -46,6 +50,10 @@ _PRODUCER: Final = {
     "queue.buffering.max.messages": 100_000,
     "log_level": 0,
 }
+
+
+class Fenced(ConflictError):
+    """Another run has begun since."""
 
 
 class SignedRecord(NamedTuple):
@@ -141,9 +149,6 @@ class SignedTopic:
         if signature is None:
             self.strangers += 1
             return False
-        if record.flaw is ABORTED:
-            aborted.add(signature)
-            return False
         try:
             self._ring.check_checkpoint(signature, signed_name, _PARTITION, record.key, record.value)
         except BadSignatureError as error:
@@ -151,6 +156,8 @@ class SignedTopic:
                 raise OperatorError(f"{self.topic}: {error}: see 'delayline key'") from None
             self.strangers += 1
             return False
+        if record.flaw is ABORTED:
+            aborted.add(signature)
         return signature not in aborted
 
     def produce(self, producer: Producer, key: bytes, value: bytes) -> None:
@@ -178,14 +185,14 @@ class Transactions:
         try:
             self.producer.init_transactions(KAFKA_TIMEOUT_S)
         except KafkaException as error:
-            raise self._failure(error) from error
+            raise self.failure(error.args[0]) from error
 
     def begin(self) -> None:
         """Begins one."""
         try:
             self.producer.begin_transaction()
         except KafkaException as error:
-            raise self._failure(error) from error
+            raise self.failure(error.args[0]) from error
 
     def flush(self) -> None:
         """Waits until all that was sent is acknowledged, or refused."""
@@ -199,35 +206,10 @@ class Transactions:
         try:
             self.producer.commit_transaction(KAFKA_TIMEOUT_S)
         except KafkaException as error:
-            raise self._failure(error) from error
+            raise self.failure(error.args[0]) from error
 
-    def _failure(self, error: KafkaException) -> OperatorError:
-        code = error.args[0].code()
-        if code in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED):
-            return ConflictError(f"another {self._what} of this cluster has begun: this one ends")
-        return from_kafka(error.args[0], self._servers)
-
-
-def send(
-    producer: Producer,
-    topic: str,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Any,
-    partition: int,
-    on_delivery: Any = None,
-) -> None:
-    """Sends a record; waits where the queue is full."""
-    while True:
-        try:
-            producer.produce(
-                topic,
-                partition=partition,
-                key=key,
-                value=value,
-                headers=headers,
-                **({} if on_delivery is None else {"on_delivery": on_delivery}),
-            )
-            return
-        except BufferError:
-            producer.poll(_WAIT_S)
+    def failure(self, error: KafkaError) -> OperatorError:
+        """What an error of one of them means."""
+        if error.code() in _FENCED:
+            return Fenced(f"another {self._what} of this cluster has begun: this one ends")
+        return from_kafka(error, self._servers)

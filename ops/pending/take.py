@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaException
 
 from delayline import requests
 from delayline.names import parse_source, source
@@ -26,12 +26,13 @@ from node.core.ports import Unanswered
 from node.kafka.fetch.records import LogRecord
 from node.kafka.reader import OffsetsGone, TopicReader
 from ops.clients.kafka import KafkaAdmin
-from ops.errors import OperatorError, UnavailableError, from_kafka
+from ops.errors import ConflictError, UnavailableError, from_kafka
 from ops.pending.content import BufferContent
 from ops.pending.copies import copies
-from ops.pending.journal import TAKEN, Asked, Batch, Instead, Journal, OpenBatch, Settled
-from ops.pending.line import Found
-from ops.pending.signed_topic import Transactions, send
+from ops.pending.journal import GIVEN_UP, TAKEN, Asked, Batch, Instead, Journal, OpenBatch, Settled
+from ops.pending.line import Found, MessageLine
+from ops.pending.sending import Sent, bytes_of, send
+from ops.pending.signed_topic import Transactions
 
 _WAIT_S: Final = 0.1
 _ANSWER_PATIENCE_S: Final = 60.0
@@ -39,6 +40,10 @@ _HIDDEN_PATIENCE_S: Final = 60.0
 
 RootId = tuple[int, int]
 """Partition and offset of a user's own request."""
+
+
+class Gone(ConflictError):
+    """Of messages that were asked for cannot be told any more what became of them."""
 
 
 class Taken(NamedTuple):
@@ -62,7 +67,6 @@ class Taker(AbstractContextManager["Taker"]):
         transactions: Transactions,
         opened: OpenBatch | None,
     ) -> None:
-        self.applied: dict[int, int] = {}  # behind the last cancel of each partition
         self._content = content
         self._config = content.config
         self._ring = ring
@@ -109,7 +113,7 @@ class Taker(AbstractContextManager["Taker"]):
 
     def _cancel(self, found: Sequence[Found]) -> list[int]:
         """The offsets of the cancels."""
-        sent = _Sent(len(found))
+        sent = Sent()
         for index, one in enumerate(found):
             request = requests.cancel(source=one.message.source)
             headers: Any = request.headers
@@ -124,8 +128,8 @@ class Taker(AbstractContextManager["Taker"]):
             )
         self._transactions.flush()
         if sent.error is not None:
-            raise from_kafka(sent.error, self._config.bootstrap_servers)
-        return sent.offsets
+            raise self._transactions.failure(sent.error)
+        return [sent.offsets[index] for index in range(len(found))]
 
     def settle(self, opened: OpenBatch) -> list[str]:
         """Waits for the outcomes, finds what was ended, and writes it down."""
@@ -140,11 +144,19 @@ class Taker(AbstractContextManager["Taker"]):
         self._transactions.commit()
         return taken.outcomes
 
+    def give_up(self, opened: OpenBatch) -> None:
+        """Settles a batch that is `Gone`, and reads on from where the log ends now."""
+        self._answers.reader.start(self._admin.ends(self._content.names.outcomes))
+        self._behind.reader.start(self._admin.ends(self._content.names.buffer))
+        outcomes = [GIVEN_UP] * len(opened.asked)
+        self._transactions.begin()
+        self._journal.write(
+            self._transactions.producer, Settled(batch=opened.batch.number, outcomes=outcomes)
+        )
+        self._transactions.commit()
+
     def _taken(self, asked: Sequence[Asked], answers: Mapping[str, OutcomeRecord]) -> Taken:
         ended = [(index, one) for index, one in enumerate(asked) if answers[one.cancel].outcome == TAKEN]
-        for one in asked:
-            _, partition, offset = parse_source(one.cancel)
-            self.applied[partition] = max(offset + 1, self.applied.get(partition, 0))
         # Whatever the service had written back by the time of the outcomes is below these ends.
         self._behind.read(
             {_root(one): index for index, one in ended}, self._admin.ends(self._content.names.buffer)
@@ -168,7 +180,7 @@ class Taker(AbstractContextManager["Taker"]):
             if followed_by:
                 instead[index] = followed_by[-1]
             elif answers[one.cancel].message is None:
-                raise OperatorError(f"{one.message.source} was cancelled, and what it was cannot be found")
+                raise Gone(f"{one.message.source} was cancelled, and what it was cannot be found")
             elif rows[index].row != one.row:
                 instead[index] = rows[index]
         return instead
@@ -183,29 +195,12 @@ class Taker(AbstractContextManager["Taker"]):
         _, partition, offset = parse_source(named)
         for found in self._content.at([(partition, offset)]):
             return found
-        raise OperatorError(f"{named} was cancelled, and is not in the log any more: see the node's look-up")
+        raise Gone(f"{named} was cancelled, and is not in the log any more")
 
 
 def _root(asked: Asked) -> RootId:
     _, partition, offset = parse_source(asked.message.source)
     return partition, offset
-
-
-class _Sent:
-    """The acknowledgements of some records."""
-
-    def __init__(self, count: int) -> None:
-        self.offsets = [-1] * count
-        self.error: KafkaError | None = None
-
-    def answers(self, index: int) -> Any:
-        def answered(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                self.error = self.error or error
-            else:
-                self.offsets[index] = message.offset() or 0
-
-        return answered
 
 
 class _Answers:
@@ -253,9 +248,11 @@ class _Behind:
         """Reads to these ends. Raises UnavailableError where an open transaction hides them."""
         self._found = {}
         self._content.learn()
-        wanted = {one: end for one, end in ends.items() if one in self.reader.reached}
+        if ends.keys() - self.reader.reached.keys():  # partitions were added: all of these is new
+            begins = KafkaAdmin(self._content.config).begins(self._content.names.buffer)
+            self.reader.start(begins | self.reader.reached)
         try:
-            for records in self.reader.read_past(wanted, poll_s=_WAIT_S, patience_s=_HIDDEN_PATIENCE_S):
+            for records in self.reader.read_past(dict(ends), poll_s=_WAIT_S, patience_s=_HIDDEN_PATIENCE_S):
                 for record in records:
                     self._note(record, roots)
         except OffsetsGone as error:
@@ -304,8 +301,8 @@ def _after(row: Found) -> int:
     return row.row[1] - 1 if row.parent is None else row.parent
 
 
-def _gone(error: OffsetsGone) -> OperatorError:
-    return OperatorError(
+def _gone(error: OffsetsGone) -> Gone:
+    return Gone(
         f"{error}: what became of the messages that were asked for last cannot be told any more; the export"
         " was killed, and begun again too late"
     )
@@ -331,7 +328,7 @@ def batches(found: Iterator[Found], most: int, most_bytes: int) -> Iterator[list
             continue
         batch.append(one)
         roots.add(root)
-        size_bytes += _size_bytes(one)
+        size_bytes += _size_bytes(one.message)
         if len(batch) == most or size_bytes >= most_bytes:
             yield batch
             batch, roots, size_bytes = [], set(), 0
@@ -339,7 +336,6 @@ def batches(found: Iterator[Found], most: int, most_bytes: int) -> Iterator[list
         yield batch
 
 
-def _size_bytes(found: Found) -> int:
-    message = found.message
-    headers = sum(len(one.key) + len(one.value or b"") for one in message.headers)
-    return len(message.key or b"") + len(message.value or b"") + headers
+def _size_bytes(message: MessageLine) -> int:
+    headers = [(one.key, one.value) for one in message.headers]
+    return bytes_of(message.key, message.value, headers)

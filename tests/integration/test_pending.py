@@ -46,7 +46,7 @@ from tests.unit.test_pending_line import line as line_of
 
 SECOND_MS = 1_000
 HOUR_MS = 3_600_000
-_ASKED = 8  # the step of `pending_process` at which the first cancels are committed
+ASKED = 8  # the step of `pending_process` at which the first cancels are committed
 OLD_HEADERS = {"trace": b"\xff\x00", "none": None}
 
 
@@ -556,7 +556,7 @@ def test_a_copy_of_what_was_aborted_before_an_export_is_not_what_its_cancel_has_
     headers = signed_headers(forged(old, mine), old.keys, (1, 1), 0, b"k", b"aborted")
     abort(old, old.names.buffer, 0, b"k", b"aborted", headers)
     file = tmp_path / "out.jsonl"
-    killed = run_to_step(_ASKED, 10, ["export", str(file), "--confirm", old.name, *of(old)])
+    killed = run_to_step(ASKED, 10, ["export", str(file), "--confirm", old.name, *of(old)])
     assert killed.returncode == -signal.SIGKILL
     assert typed("show", "-o", "json", *of(old)).data["open"] == 1
     send(old, 0, b"k", b"aborted", headers)  # behind the cancel

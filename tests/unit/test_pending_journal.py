@@ -10,7 +10,7 @@ import pytest
 from delayline.signing import NO_KEYS
 from node.config import ConnectionConfig
 from ops.errors import ConflictError
-from ops.pending.journal import Asked, Batch, Entry, Instead, Journal, JournalState, Settled
+from ops.pending.journal import Asked, Batch, Entry, Forgotten, Instead, Journal, JournalState, Settled
 from ops.pending.line import Found, MessageLine
 from ops.pending.listing import Rows
 from ops.pending.signed_topic import SignedRecord
@@ -90,6 +90,18 @@ def test_copies_change_nothing_wherever_they_stand() -> None:
     lines, state = read(*copied)
     assert [one.id for one in lines] == plain == ["1.0", "2.0"]
     assert (state.number, state.open) == (2, None)
+
+
+def test_what_was_given_up_is_not_exported_and_holds_nothing_back() -> None:
+    lines, state = read(*whole(1, "given-up", "given-up"), *whole(2, "cancelled"))
+    assert [one.id for one in lines] == ["2.0"]
+    assert (state.taken, state.open, state.counts["given-up"]) == (1, None, 2)
+
+
+def test_what_is_forgotten_says_so_and_still_has_what_was_taken_out() -> None:
+    assert not read(*whole(1, "cancelled"))[1].forgotten
+    lines, state = read(*whole(1, "cancelled"), Forgotten())
+    assert ([one.id for one in lines], state.forgotten) == (["1.0"], True)
 
 
 def test_what_a_newer_version_has_written_is_not_passed_over() -> None:

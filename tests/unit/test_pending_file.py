@@ -1,0 +1,64 @@
+"""The file of an export: whole or not at all, and on the disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ops.cli.main import run
+from ops.errors import UnavailableError
+from ops.pending import export, file
+from ops.pending.file import read_file, write_file
+from ops.pending.line import MessageLine
+from tests.unit.test_pending_line import line
+
+
+def broken() -> Iterator[MessageLine]:
+    yield line()
+    raise UnavailableError("Kafka does not answer")
+
+
+def test_what_cannot_be_read_to_its_end_leaves_the_file_as_it_was_and_nothing_beside_it(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out.jsonl"
+    write_file(out, "e", [line()])
+    before = out.read_bytes()
+    with pytest.raises(UnavailableError):
+        write_file(out, "e", broken())
+    assert out.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_full_disk_is_said_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    out = tmp_path / "out.jsonl"
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(export, "copy", lambda *_: write_file(out, "e", [line()]))
+    servers = ["--bootstrap", "localhost:1", "--zookeeper", "localhost:1"]
+    assert run(["pending", "export", str(out), "--keep", *servers]) == 1
+    assert capsys.readouterr().err == f"error: {out}: No space left on device\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_name_of_a_file_is_on_the_disk_before_anybody_may_rely_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[Path, list[str]]] = []
+
+    def sync(folder: Path) -> None:
+        synced.append((folder, [one.name for one in folder.iterdir()]))
+
+    monkeypatch.setattr(file, "sync", sync)
+    out = tmp_path / "out.jsonl"
+    write_file(out, "e", [line()])
+    assert synced == [(tmp_path, ["out.jsonl"])]
+    assert [one.number for one in read_file(out)] == [1]
