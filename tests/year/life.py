@@ -165,7 +165,8 @@ class Life:
         self._wait_for_all()
 
     def _stand_still(self) -> None:
-        """A follower, for longer than the retention: its place is gone then."""
+        """A follower, for longer than the retention: its place is gone then. The leader goes on meanwhile."""
+        self._wait_for_all()
         node = self.cluster.candidates()[-1]
         process = self.cluster.process(node)
         process.pause()
