@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from delayline.names import ClusterNames
-from delayline.settings_versions import SettingsVersions
 from election.operators import Author, HistoryEntry
 from node.config import ConnectionConfig
 from node.kafka.fetch.records import LARGEST_RECORD_BYTES
@@ -211,10 +210,8 @@ def _content(config: ConnectionConfig) -> BufferContent:
         mirrored, ring = znodes.settings_versions(), required_keys(znodes)
     topic = SettingsTopic(config, ClusterNames(config.cluster), ring)
 
-    def settings() -> SettingsVersions:
-        return topic.read() or mirrored  # without a topic they were never changed
-
-    return BufferContent(config, KafkaAdmin(config).topic_id(_buffer(config)), settings, ring)
+    id_ = KafkaAdmin(config).topic_id(_buffer(config))
+    return BufferContent(config, id_, lambda: topic.read_with(mirrored), ring)
 
 
 def _buffer(config: ConnectionConfig) -> str:
