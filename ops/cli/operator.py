@@ -64,6 +64,11 @@ def _author(by: str, reason: str) -> Author:
 
     from election.operators import Author
 
+    for option, text in (("--reason", reason), ("--by", by)):
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # the system passes on bytes that are none as halves of characters
+            raise click.UsageError(f"{option} has bytes that are no UTF-8: {text!a}") from None
     return Author(by, reason, time.time_ns() // 1_000_000)
 
 

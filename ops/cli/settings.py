@@ -27,15 +27,34 @@ def settings_group() -> None:
 @connection_options
 def show(output: Format, *, history: bool, **options: Any) -> None:
     """Show the settings as they are now."""
-    from ops.topics import cluster_topics
+    from ops.settings import show
 
-    versions = cluster_topics.read_versions(connect(options))
+    shown = show.show(connect(options))
+    versions = shown.versions
+    if shown.unread is not None:
+        say(f"warning: so they stand in ZooKeeper; their topic may have later ones: {shown.unread}")
     if history:
         rows = [_change_row(before, after) for before, after in _pairs(versions)]
         emit(output, rows, HISTORY_COLUMNS)
         return
-    data = {"version": versions.latest.number} | settings_as_data(versions.settings)
-    emit_one(output, {"version": data["version"]} | for_people(data) if output == "table" else data)
+    data = _room(versions) | settings_as_data(versions.settings)
+    emit_one(output, _room_in_words(data) | for_people(data) if output == "table" else data)
+
+
+def _room(versions: SettingsVersions) -> dict[str, int]:
+    """Which version it is, and how much all that there were take."""
+    from delayline.settings_versions import MOST_BYTES
+
+    return {
+        "version": versions.latest.number,
+        "versions_bytes": len(versions.to_json()),
+        "versions_most_bytes": MOST_BYTES,
+    }
+
+
+def _room_in_words(data: dict[str, Any]) -> dict[str, Any]:
+    used_kib, most_kib = -(-data["versions_bytes"] >> 10), data["versions_most_bytes"] >> 10
+    return {"version": data["version"], "all versions": f"{used_kib} KiB of {most_kib}"}
 
 
 HISTORY_COLUMNS = {
@@ -147,7 +166,10 @@ def change(
     if execute:
         expect_answer(confirm)
     config = connect(options)
+    if execute:
+        change.settle(config)
     planned = change.plan(config, chosen)
+    _say_right(planned)
     data = _planned_data(planned)
     if not execute:
         emit_one(output, _readable(data) if output == "table" else data)
@@ -176,6 +198,7 @@ def _planned_data(planned: PlannedChange) -> dict[str, Any]:
         "cluster": planned.after.cluster,
         "version": planned.before.latest.number,
         "changes": {name: {"from": was, "to": will} for name, (was, will) in planned.changes.items()},
+        "unmarked_partitions": list(planned.unmarked),
         "topics": [
             {"topic": one.topic, "setting": one.key, "from": one.from_value, "to": one.to_value}
             for one in planned.raises
@@ -184,8 +207,7 @@ def _planned_data(planned: PlannedChange) -> dict[str, Any]:
 
 
 def _readable(data: dict[str, Any]) -> dict[str, Any]:
-
-    changes = {
+    changes: dict[str, Any] = {
         LABELS.get(name, name): f"{_shown(name, one['from'])} -> {_shown(name, one['to'])}"
         for name, one in data["changes"].items()
     }
@@ -193,6 +215,9 @@ def _readable(data: dict[str, Any]) -> dict[str, Any]:
         f"{one['topic']} {one['setting']}": f"{_raised(one, 'from')} -> {_raised(one, 'to')}"
         for one in data["topics"]
     }
+    if data["unmarked_partitions"]:
+        added = " ".join(map(str, data["unmarked_partitions"]))
+        changes |= {"partitions that were added": f"{added}: read by these settings, too"}
     rest = {"nodes": " ".join(data["nodes"]) or "none is there"} if "nodes" in data else {}
     head = {"cluster": data["cluster"], "version": data["version"]}
     return head | (changes or {"changes": "none"}) | topics | rest
@@ -202,6 +227,14 @@ def _raised(one: dict[str, Any], which: str) -> str:
     from delayline.times import render_duration
 
     return render_duration(one[which]) if one["setting"] == "retention.ms" else str(one[which])
+
+
+def _say_right(planned: PlannedChange) -> None:
+    from delayline.names import ClusterNames
+
+    if planned.raises_meaning:
+        topic = ClusterNames(planned.after.cluster).settings
+        say(f"from this change on every node needs Read on {topic}: without it, it takes nothing in")
 
 
 def _say_lower(done: PlannedChange) -> None:

@@ -150,9 +150,10 @@ def check(output: Format, target: str | None, **options: Any) -> int | None:
 
     Exit code 1 if anything is.
     """
-    from ops.topics import cluster_topics
+    from ops.topics import cluster_topics, marks
 
-    findings = cluster_topics.check(connect(options), target)
+    config = connect(options)
+    findings = cluster_topics.check(config, target) + marks.check_marks(config)
     if findings or output != "table":
         emit(output, [_finding(found) for found in findings], FINDING_COLUMNS)
     if not findings:

@@ -17,6 +17,7 @@ from delayline.signing import Keyring
 from delayline.wire import SettingsMark, SettingsPlace, settings_mark_headers
 from node.config import KafkaConfig
 from node.kafka.known_settings import ReadSettings, read_settings
+from ops.clients.left_open import end_left_open
 from ops.errors import ConflictError, UnavailableError
 
 TIMEOUT_S: Final = 10.0
@@ -24,6 +25,13 @@ TIMEOUT_S: Final = 10.0
 
 Begins = Mapping[int, int]
 """The offset of the mark in each partition of the buffer."""
+
+
+class Known(NamedTuple):
+    """Settings, and to where their topic was read for them."""
+
+    versions: SettingsVersions
+    to: SettingsPlace
 
 
 class Change(NamedTuple):
@@ -47,6 +55,19 @@ class SettingsTopic:
         `Unanswered`.
         """
         return self._read().versions
+
+    def read_with(self, mirrored: SettingsVersions) -> Known:
+        """What it and ZooKeeper know together. Raises as `read`, and ConflictError if they contradict each
+        other.
+        """
+        read = self._read()
+        return Known(united(mirrored, read.versions), read.to)
+
+    def settle(self) -> None:
+        """Ends what an earlier change has left open there: until then nobody can read it. Raises
+        UnavailableError.
+        """
+        end_left_open(self._client, self._names)
 
     def write(
         self, partitions: list[int], change_of: Callable[[SettingsVersions | None], Change]
@@ -138,6 +159,17 @@ class SettingsTopic:
         raise UnavailableError(
             "it is not known whether the change was written: run `delayline settings show` once Kafka answers"
         )
+
+
+def united(mirrored: SettingsVersions, in_topic: SettingsVersions | None) -> SettingsVersions:
+    """What ZooKeeper and the topic know together. ConflictError if they contradict each other."""
+    try:
+        return mirrored if in_topic is None else mirrored.united(in_topic)
+    except ValueError as error:
+        raise ConflictError(
+            f"the settings in ZooKeeper are not those of their topic: {error}; `delayline topics create"
+            " --restore` writes the topic's"
+        ) from error
 
 
 class _Sent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from delayline.settings import ClusterSettings
+from delayline.settings_versions import MOST_BYTES, SettingsVersions
 from election.errors import ElectionError
 from election.registry import Registry
 from node.config import ConnectionConfig
@@ -28,12 +28,12 @@ ANSWER_TIMEOUT_S: Final = 5.0
 
 def examine(config: ConnectionConfig) -> list[Finding]:
     """All findings, in the order in which they are best read."""
-    settings, status, in_znodes = _znodes(config)
+    versions, status, in_znodes = _znodes(config)
     sessions = {} if status is None else _sessions(status)
     return [
         *examine_keepers(config, sessions),
         *in_znodes,
-        *examine_topics(config, settings),
+        *examine_topics(config, versions),
         *([] if status is None else judge_cluster(status)),
         *([] if status is None else _answers(status)),
     ]
@@ -41,17 +41,31 @@ def examine(config: ConnectionConfig) -> list[Finding]:
 
 def _znodes(
     config: ConnectionConfig,
-) -> tuple[ClusterSettings | None, ClusterStatus | None, list[Finding]]:
-    settings = None
+) -> tuple[SettingsVersions | None, ClusterStatus | None, list[Finding]]:
+    versions = None
     try:
         with registry(config) as znodes:
-            settings = znodes.settings()
+            versions = znodes.settings_versions()
             status = read(znodes, config)
             others = [*_keyless(znodes), *_of_kafka(config, znodes)]
     except (ElectionError, UnreadableCheckpoint) as error:
-        return settings, None, [problem("znodes", str(error), "the nodes cannot be looked at until then")]
+        return versions, None, [problem("znodes", str(error), "the nodes cannot be looked at until then")]
+    settings = versions.settings
     found = f"cluster {config.cluster}: {settings.partitions} partitions, {settings.lanes} lane(s)"
-    return settings, status, [ok("znodes", found), *others, *_clocks(status)]
+    return versions, status, [ok("znodes", found), *judge_size(versions), *others, *_clocks(status)]
+
+
+def judge_size(versions: SettingsVersions) -> list[Finding]:
+    """Whether there is room for many more changes: all that the settings were is kept."""
+    used = len(versions.to_json())
+    if 2 * used < MOST_BYTES:
+        return []
+    found = (
+        f"with all that they were they take {used >> 10} KiB of {MOST_BYTES >> 10}: once that is full, they"
+        " cannot be changed"
+    )
+    mend = "change them rarely, with short lists; or move what waits to another cluster (delayline pending)"
+    return [note("settings", found, mend)]
 
 
 def _keyless(znodes: Registry) -> list[Finding]:

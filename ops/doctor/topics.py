@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delayline.names import ClusterNames
-from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsVersions
 from node.config import ConnectionConfig
 from ops.clients.kafka import KafkaAdmin
 from ops.doctor.finding import Finding, note, ok, problem
@@ -17,15 +17,15 @@ TIMEOUT_S: Final = 5.0
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
-def examine_topics(config: ConnectionConfig, settings: ClusterSettings | None) -> list[Finding]:
-    """`settings`: the cluster's; None if they are not known: then there is nothing to compare with."""
+def examine_topics(config: ConnectionConfig, versions: SettingsVersions | None) -> list[Finding]:
+    """`versions`: of the cluster's settings; None if they are not known: then nothing is compared."""
     try:
         admin = KafkaAdmin(config, timeout_s=TIMEOUT_S)
         brokers = admin.brokers()
         answers = ok("kafka", f"{config.bootstrap_servers} answers; {_counted(brokers)} up")
         few = note("kafka", "one broker is up: nothing is applied or delivered while it is away")
         findings = [answers, few] if brokers == 1 else [answers]
-        return findings if settings is None else [*findings, *_of_cluster(admin, settings, brokers)]
+        return findings if versions is None else [*findings, *_of_cluster(admin, versions, brokers)]
     except OperatorError as error:
         return [problem("kafka", str(error), "until it answers, its topics cannot be looked at")]
 
@@ -34,12 +34,14 @@ def _counted(brokers: int) -> str:
     return "one broker is" if brokers == 1 else f"{brokers} brokers are"
 
 
-def _of_cluster(admin: KafkaAdmin, settings: ClusterSettings, brokers: int) -> list[Finding]:
+def _of_cluster(admin: KafkaAdmin, versions: SettingsVersions, brokers: int) -> list[Finding]:
+    settings = versions.settings
     wanted = wanted_topics(settings)
     names = ClusterNames(settings.cluster)
     actual = admin.topics([topic.name for topic in wanted])
     wrong = rules.check_availability(actual.values())
     wrong += rules.check(wanted, actual, bootstrap_servers=admin.bootstrap_servers, brokers=brokers)
+    wrong += rules.check_marks(versions, actual)
     findings = [problem("topics", f"{one.topic} {one.problem}", one.mend) for one in wrong]
     if not wrong:
         findings.append(ok("topics", f"those of {settings.cluster} are as they must be"))

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from delayline.names import ClusterNames
-from delayline.settings_versions import SettingsVersions
 from election.operators import Author, HistoryEntry
 from node.config import ConnectionConfig
 from node.kafka.fetch.records import LARGEST_RECORD_BYTES
@@ -314,8 +313,5 @@ def _content(config: ConnectionConfig) -> BufferContent:
         mirrored, ring = znodes.settings_versions(), required_keys(znodes)
     names = ClusterNames(config.cluster)
     topic = SettingsTopic(config, names, ring)
-
-    def settings() -> SettingsVersions:
-        return topic.read() or mirrored  # without a topic they were never changed
-
-    return BufferContent(config, KafkaAdmin(config).topic_id(names.buffer), settings, ring)
+    topic_id = KafkaAdmin(config).topic_id(names.buffer)
+    return BufferContent(config, topic_id, lambda: topic.read_with(mirrored), ring)

@@ -19,14 +19,16 @@ from delayline.settings_versions import (
 from election.operators import Author, HistoryEntry
 from election.registry import Registry
 from node.config import ConnectionConfig
+from ops.checkpoint.show import show
 from ops.clients.kafka import KafkaAdmin
-from ops.clients.members import members_of
-from ops.clients.settings_topic import Begins, Change, SettingsTopic
+from ops.clients.members import Member, members_of
+from ops.clients.settings_topic import Begins, Change, SettingsTopic, united
 from ops.clients.topic import Topic
 from ops.clients.zookeeper import registry, required_keys
 from ops.errors import ConfigError, ConflictError, UnavailableError
 from ops.topics.cluster_topics import make_settings_topic, write_settings
 from ops.topics.new_settings import expect_lasting
+from ops.topics.restore import Made, of_views
 from ops.topics.rules import RaisedSetting, raised, wanted_topics
 
 LOOK_S: Final = 0.1
@@ -34,24 +36,43 @@ LOOK_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """A change as it would be. `changes`: by name, what each setting is and what it would be."""
+    """A change as it would be. `changes`: by name, what each setting is and what it would be. `unmarked`:
+    partitions of the buffer in which even those that are do not count yet.
+    """
 
     before: SettingsVersions
     after: ClusterSettings
     raises: tuple[RaisedSetting, ...]
+    unmarked: tuple[int, ...] = ()
 
     @property
     def changes(self) -> dict[str, tuple[Any, Any]]:
         names = differing(self.before.settings, self.after)
         return {name: (getattr(self.before.settings, name), getattr(self.after, name)) for name in names}
 
+    @property
+    def raises_meaning(self) -> bool:
+        """Whether requests are read anew."""
+        return self.after.meaning > self.before.settings.meaning
+
 
 def plan(config: ConnectionConfig, chosen: Mapping[str, Any]) -> PlannedChange:
     """What would be changed. Raises ConfigError for what cannot be, ConflictError while there is a node that
-    would not know what the settings mean, NewerSettings, Unanswered, ZnodeMissing.
+    would not know what the settings mean or has others, NewerSettings, Unanswered, ZnodeMissing.
     """
     with registry(config) as znodes:
         return _planned(config, znodes, chosen)
+
+
+def settle(config: ConnectionConfig) -> None:
+    """Has what an earlier change has left open ended, or nobody could say what stands. Raises
+    UnavailableError, ZnodeMissing.
+    """
+    names = ClusterNames(config.cluster)
+    with registry(config) as znodes:
+        ring = required_keys(znodes)
+    if KafkaAdmin(config).exists(names.settings):
+        SettingsTopic(config, names, ring).settle()
 
 
 def change(
@@ -64,6 +85,7 @@ def change(
     `timeout_s` that it knows.
     """
     admin, names = KafkaAdmin(config), ClusterNames(config.cluster)
+    settle(config)
     with registry(config) as znodes:
         planned = _planned(config, znodes, chosen)
         partitions = sorted(admin.begins(names.buffer))
@@ -81,13 +103,31 @@ def change(
 
 
 def _planned(config: ConnectionConfig, znodes: Registry, chosen: Mapping[str, Any]) -> PlannedChange:
-    topic = SettingsTopic(config, ClusterNames(config.cluster), required_keys(znodes))
-    stand = _standing(znodes, topic.read())
+    cluster = ClusterNames(config.cluster)
+    topic = SettingsTopic(config, cluster, required_keys(znodes))
+    made = of_views(znodes)  # before the topic: what a node has learnt it has from there
+    stand = topic.read_with(znodes.settings_versions()).versions
+    _expect_led(made, stand, cluster.settings)
     names = [topic.name for topic in wanted_topics(stand.settings)]
     there = KafkaAdmin(config).topics(names)
     after = _changed(stand.settings, _with_size(stand.settings, chosen, there))
-    _expect_known(znodes, after)
-    return PlannedChange(stand, after, tuple(raised(after, there)))
+    buffer = there.get(cluster.buffer)
+    unmarked = () if buffer is None else tuple(stand.unmarked(range(buffer.partitions)))
+    planned = PlannedChange(stand, after, tuple(raised(after, there)), unmarked)
+    _expect_known(config, znodes, planned)
+    return planned
+
+
+def _expect_led(made: Mapping[str, Made], stand: SettingsVersions, topic: str) -> None:
+    """That no node has settings that were lost since: another version of the same number would be read by the
+    others, and not by it.
+    """
+    ahead = sorted(node for node, its in made.items() if not its.leads_to(stand))
+    if ahead:
+        raise ConflictError(
+            f"{', '.join(ahead)} has settings that neither {topic} nor ZooKeeper has: restore them"
+            " with `delayline topics create --restore`, or stop it if they are wrong; nothing was changed"
+        )
 
 
 def _with_size(
@@ -102,17 +142,6 @@ def _with_size(
     return {**chosen, "max_request_bytes": max(1, min(most_bytes, MOST_REQUEST_BYTES))}
 
 
-def _standing(znodes: Registry, in_topic: SettingsVersions | None) -> SettingsVersions:
-    there = znodes.settings_versions()
-    try:
-        return there if in_topic is None else there.united(in_topic)
-    except ValueError as error:
-        raise ConflictError(
-            f"the settings in ZooKeeper are not those of their topic: {error}; `delayline topics create"
-            " --restore` writes the topic's"
-        ) from error
-
-
 def _changed(before: ClusterSettings, chosen: Mapping[str, Any]) -> ClusterSettings:
     try:
         after = replace(before, **chosen).after(before)
@@ -124,18 +153,32 @@ def _changed(before: ClusterSettings, chosen: Mapping[str, Any]) -> ClusterSetti
     return after
 
 
-def _expect_known(znodes: Registry, after: ClusterSettings) -> None:
+def _expect_known(config: ConnectionConfig, znodes: Registry, planned: PlannedChange) -> None:
     """A node that does not know the meaning would refuse, or read requests otherwise than the others."""
+    meaning, members = planned.after.meaning, members_of(znodes)
     old = sorted(
-        node
-        for node, member in members_of(znodes).items()
-        if member.status is None or member.status.meaning < after.meaning
+        node for node, member in members.items() if member.status is None or member.status.meaning < meaning
     )
     if old:
         raise ConflictError(
-            f"{', '.join(old)} does not know settings of meaning {after.meaning}, or that they can be"
+            f"{', '.join(old)} does not know settings of meaning {meaning}, or that they can be"
             " changed: upgrade it first; nothing was changed"
         )
+    if planned.raises_meaning:
+        _expect_shown(config, members)
+
+
+def _expect_shown(config: ConnectionConfig, members: Mapping[str, Member]) -> None:
+    """Who is cut off from ZooKeeper is none of those that were asked, and may lead on."""
+    for pair in show(config).pairs:
+        known = [one for one in (pair.in_topic, pair.in_znode) if one is not None]
+        last = max(known, key=lambda one: one.order, default=None)
+        if last is not None and last.node not in members:
+            raise ConflictError(
+                f"the last checkpoint of lane {pair.lane} is {last.node}'s, which ZooKeeper does not show, so"
+                " that nobody can say what it knows: have a node lead the lane that does, or start that one;"
+                " nothing was changed"
+            )
 
 
 def _version(
@@ -146,7 +189,8 @@ def _version(
     author: Author,
 ) -> Change:
     """The change of what stands, now that nobody else changes it."""
-    stand = _standing(znodes, in_topic)
+    stand = united(znodes.settings_versions(), in_topic)
+    _expect_led(of_views(znodes), stand, ClusterNames(stand.settings.cluster).settings)
     if stand != planned.before:
         raise ConflictError("somebody else has changed the settings meanwhile: nothing was changed")
     now_ms = time.time_ns() // 1_000_000

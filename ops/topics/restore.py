@@ -38,7 +38,7 @@ _SEE_ITS_LOG: Final = "the node's log has the command that restores them, once Z
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class Made:
     """What a node says that its view was made with. `settings`: None where they are too long for a status."""
 
     settings: SettingsVersions | None
@@ -64,7 +64,7 @@ def refuse_beside_records(znodes: Registry, admin: KafkaAdmin, names: ClusterNam
     buffer = names.buffer
     if not _has_records(admin, buffer):
         return
-    commands = _commands(_of_views(znodes))
+    commands = _commands(of_views(znodes))
     way_out = f"restore them: {commands}" if commands else _ASK_A_STORE
     raise ConflictError(
         f"this ZooKeeper has no settings of the cluster, and {buffer} has requests that were accepted under"
@@ -83,7 +83,7 @@ def lost_settings(znodes: Registry) -> SettingsVersions | None:
     """What the nodes that are there say: the latest of their settings; None if none says any. ConflictError
     if they do not agree.
     """
-    views = _of_views(znodes)
+    views = of_views(znodes)
     shown = [(node, its.settings) for node, its in views.items() if its.settings is not None]
     if not shown:
         _expect_shown(views)
@@ -98,7 +98,7 @@ def lost_settings(znodes: Registry) -> SettingsVersions | None:
     return found
 
 
-def _expect_shown(views: Mapping[str, _Made]) -> None:
+def _expect_shown(views: Mapping[str, Made]) -> None:
     """That nobody has settings that only its log shows."""
     hidden = sorted(node for node, its in views.items() if its.settings is None)
     if hidden:
@@ -113,7 +113,7 @@ def restore(znodes: Registry, settings: SettingsVersions, author: Author, *, are
     `are_sure`: their topic has them. Raises ConflictError if a node works with others, or may, or, where they
     are not sure, none that is there has these; SettingsNewer.
     """
-    views = _of_views(znodes)
+    views = of_views(znodes)
     members = members_of(znodes)
     unreadable = sorted(node for node, member in members.items() if member.status is None)
     if unreadable:
@@ -152,13 +152,13 @@ def require_all(chosen: Mapping[str, Any]) -> None:
         raise ConfigError(f"--restore needs every setting as it was: {', '.join(missing)} missing")
 
 
-def _commands(views: Mapping[str, _Made]) -> str:
+def _commands(views: Mapping[str, Made]) -> str:
     """Which ones restore what the nodes say; empty if none says it."""
     shown = (its.settings for its in views.values() if its.settings is not None)
     return " or ".join(sorted({restore_command(settings) for settings in shown}))
 
 
-def _of_views(znodes: Registry) -> dict[str, _Made]:
+def of_views(znodes: Registry) -> dict[str, Made]:
     """What the nodes that are there say that their views were made with."""
     found = {}
     for node, member in members_of(znodes).items():
@@ -166,8 +166,8 @@ def _of_views(znodes: Registry) -> dict[str, _Made]:
         if status is None:
             continue
         try:
-            found[node] = _Made(SettingsVersions.from_json(status.settings))
+            found[node] = Made(SettingsVersions.from_json(status.settings))
         except ValueError:  # none yet, another version's, or too long
             if status.settings_digest:
-                found[node] = _Made(None, status.settings_version, status.settings_digest)
+                found[node] = Made(None, status.settings_version, status.settings_digest)
     return found

@@ -18,6 +18,7 @@ from delayline.settings import (
     OVERHEAD_BYTES,
     ClusterSettings,
 )
+from delayline.settings_versions import SettingsVersions
 from delayline.times import DAY_MS, render_duration
 from ops.clients.topic import Setting, Topic, WantedTopic, min_insync_replicas
 from ops.clients.topic_findings import TopicFinding, alter_command, wrong_settings
@@ -230,6 +231,21 @@ def check_availability(actual: Iterable[Topic]) -> list[TopicFinding]:
         for topic in actual
         if topic.unavailable
     ]
+
+
+def check_marks(versions: SettingsVersions, actual: Mapping[str, Topic]) -> list[TopicFinding]:
+    """Whether there are partitions in which no change of settings counts, since they were added after it."""
+    buffer = actual.get(ClusterNames(versions.settings.cluster).buffer)
+    unmarked = [] if buffer is None else versions.unmarked(range(buffer.partitions))
+    if buffer is None or not unmarked:
+        return []
+    named = ", ".join(map(str, unmarked[:_NAMED])) + (", ..." if len(unmarked) > _NAMED else "")
+    problem = (
+        f"has partitions that were added since the settings were changed, {named}: what is there is read by"
+        f" version 1 of them, not by {versions.latest.number}"
+    )
+    mend = "delayline settings change --reason 'partitions were added' --execute"
+    return [TopicFinding(buffer.name, problem, mend)]
 
 
 @dataclass(frozen=True, slots=True)

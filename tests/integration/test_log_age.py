@@ -8,9 +8,15 @@ from typing import Any
 from confluent_kafka import Message, Producer
 
 from node.kafka.checkpoints import KafkaLog
+from node.status import NodeState
+from ops.doctor import Level, examine
+from tests.integration.test_watch import scraped
 from tests.support.cluster import Cluster
 from tests.support.fixtures import MakeCluster
-from tests.support.waiting import PATIENCE_S, eventually
+from tests.support.requests import OpenTransaction, Sender, key_in
+from tests.support.waiting import PATIENCE_S, becomes, eventually
+
+HOUR_MS = 3_600_000
 
 
 def append(cluster: Cluster) -> int:
@@ -39,3 +45,32 @@ def test_where_what_is_of_a_time_or_later_begins(make_cluster: MakeCluster) -> N
     assert (ends, found) == ({0: 2, 1: 0}, [0, 1, 2])
     assert log.first_since(0, ends)[1] == 0
     assert log.first_since(second_ms, {0: 1}) == {0: 1}
+
+
+def near_by_doctor(cluster: Cluster) -> list[str]:
+    """Which lanes it says that of."""
+    found = [one for one in examine(cluster.connection) if one.found.startswith("retention will soon remove")]
+    assert {one.level for one in found} <= {Level.PROBLEM}
+    return [one.check for one in found]
+
+
+def test_where_retention_comes_near_status_doctor_and_metric_say_so_until_it_is_over(
+    make_cluster: MakeCluster,
+) -> None:
+    """An open transaction hides what was carried, so that what waits is not let go of."""
+    cluster = make_cluster(retention_ms=8_000, dedup_window_ms=500)
+    cluster.start_here("a", replay_window_s=0.5)
+    port = int(cluster.wait_state("a", NodeState.LEADER)["http_port"])
+    open_one = OpenTransaction(cluster)
+    with Sender(cluster) as sender:
+        sender.schedule(after_ms=HOUR_MS, partition=0)
+        sender.flush()
+    open_one.begin([b"hides"], key=key_in(0))
+    near = eventually(lambda: cluster.member("a").get("near") or [], "it says so")
+    assert [(one["partition"], one["carried"]) for one in near] == [(0, 0)]
+    becomes(lambda: scraped(port).get("delayline_retention_near_partitions"), 1.0)
+    assert near_by_doctor(cluster) == ["lane 0"]
+    open_one.abort()
+    becomes(lambda: scraped(port).get("delayline_retention_near_partitions"), 0.0)
+    eventually(lambda: cluster.member("a").get("near") == [], "it says so no more")
+    assert near_by_doctor(cluster) == []

@@ -26,11 +26,14 @@ from delayline.recurrence import SAME_INTERVAL
 from delayline.wire import signed_headers
 from election.operators import PauseState
 from ops.clients.kafka import KafkaAdmin
+from ops.clients.settings_topic import SettingsTopic
 from ops.errors import ConflictError
 from ops.pending import imports
 from ops.pending.file import write_file
 from ops.pending.line import RecurrenceColumns
 from ops.pending.signed_topic import SignedTopic
+from ops.settings import change
+from ops.topics.cluster_topics import make_settings_topic
 from tests.integration.test_carrying import ends_of, forget
 from tests.integration.test_signed import forged, send
 from tests.logging_state import restored_logging
@@ -410,6 +413,27 @@ def test_what_the_new_cluster_refuses_is_said_before_anything_is_sent(
 def buffer_ends(cluster: Cluster) -> dict[int, int]:
     """Where the buffer's partitions end."""
     return KafkaAdmin(cluster.connection).ends(cluster.names.buffer)
+
+
+def test_an_export_reads_the_log_by_what_topic_and_znode_know_together(
+    make_cluster: MakeCluster, typed: Operator, tmp_path: Path
+) -> None:
+    """The topic was lost, and has earlier settings again, by which what waits is a reject."""
+    cluster = make_cluster(max_delay_ms=HOUR_MS, levels_ms=(HOUR_MS,))
+    cluster.start_here("a")
+    cluster.wait_candidates(1)
+    chosen = {"max_delay_ms": 24 * HOUR_MS}
+    planned, _, _ = change.change(cluster.connection, chosen, AUTHOR, PATIENCE_S)
+    with producer_of(cluster) as producer:
+        producer.schedule(cluster.target(), b"waits", after="3h")
+    eventually(lambda: waiting(typed, cluster) == 1, "it waits")
+    cluster.delete_topic(cluster.names.settings)
+    make_settings_topic(KafkaAdmin(cluster.connection), cluster.settings)
+    SettingsTopic(cluster.connection, cluster.names, cluster.keys).write_first(planned.before)
+    file = tmp_path / "copy.jsonl"
+    export(typed, cluster, file, "--keep")
+    line, _ = lines_of(file)
+    assert base64.b64decode(line["value"]) == b"waits"
 
 
 def test_a_wrong_start_changes_nothing_and_says_why(

@@ -31,10 +31,13 @@ from node.kafka.reader import TopicReader
 from node.node import Node
 from node.status import NodeState
 from ops.clients.settings_topic import Change, SettingsTopic
+from ops.doctor import examine
 from ops.errors import ConfigError, ConflictError
 from ops.settings import change
 from ops.topics import cluster_topics
+from ops.topics.marks import check_marks
 from store.checkpoint import Vector
+from tests.integration.test_carrying import ends_of, forget, outcomes_of, start, told
 from tests.integration.test_node_refusals import add_partition
 from tests.integration.test_signed import send
 from tests.support.cluster import Cluster
@@ -436,6 +439,38 @@ def test_a_cluster_of_the_first_meaning_takes_a_new_one_first(make_cluster: Make
     assert cluster_topics.check(cluster.connection) == []
 
 
+def test_the_meaning_is_raised_only_where_whoever_led_last_is_there_to_be_asked(
+    make_cluster: MakeCluster,
+) -> None:
+    """One that is cut off from ZooKeeper is not there, and may lead on."""
+    cluster = make_cluster(meaning=1)
+    running = cluster.start_here("a")
+    cluster.wait_epoch(1)
+    cluster.stop_here(running)
+    with pytest.raises(ConflictError, match="the last checkpoint of lane 0 is a's, which ZooKeeper does not"):
+        change_to(cluster, meaning=2)
+    cluster.start_here("b")
+    eventually(lambda: cluster.checkpoints()[-1].node == "b", "b leads")
+    assert change_to(cluster, meaning=2).settings.meaning == 2
+
+
+def test_no_other_version_is_made_of_a_number_that_a_node_knows(cluster: Cluster) -> None:
+    """ZooKeeper has come from a backup, and the topic was lost: both lack the last change."""
+    cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    change_to(cluster, max_delay_ms=DAY_MS)
+    before, _ = cluster.kazoo.get(cluster.znodes.settings)
+    change_to(cluster, max_delay_ms=HOUR_MS)
+    cluster.delete_topic(cluster.names.settings)
+    cluster.kazoo.set(cluster.znodes.settings, before)
+    with pytest.raises(
+        ConflictError, match=r"a has settings that neither .* nor ZooKeeper has: restore them"
+    ):
+        change_to(cluster, max_delay_ms=2 * DAY_MS)
+    assert versions_of(cluster).latest.number == 2
+    assert SettingsTopic(cluster.connection, cluster.names, cluster.keys).read() is None
+
+
 def test_a_change_waits_until_every_node_knows_its_meaning(cluster: Cluster) -> None:
     path, status = cluster.znodes.member("old"), b'{"node": "old", "lane": 0, "state": "follower"}'
     cluster.kazoo.create(path, status, ephemeral=True, makepath=True)
@@ -481,6 +516,60 @@ def test_a_larger_request_has_the_topics_take_more_first(cluster: Cluster) -> No
     assert [letter.text("delay-source") for letter in cluster.dead_letters] == [before]
 
 
+def test_a_longer_retention_has_buffer_and_outcomes_kept_for_longer_first(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(retention_ms=30 * DAY_MS)
+    planned = change.plan(cluster.connection, {"retention_ms": 60 * DAY_MS})
+    assert [(one.topic, one.key, one.to_value) for one in planned.raises] == [
+        (cluster.names.buffer, "retention.ms", 60 * DAY_MS),
+        (cluster.names.outcomes, "retention.ms", 60 * DAY_MS),
+    ]
+    change_to(cluster, retention_ms=60 * DAY_MS)
+    assert cluster_topics.check(cluster.connection) == []
+
+
+def test_by_a_shorter_retention_what_waits_is_carried_sooner_and_the_topics_stay(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change, "expect_lasting", lambda _: None)  # that lasts for days
+    cluster = make_cluster(retention_ms=200_000, dedup_window_ms=500)
+    running = start(cluster, "a")
+    with Sender(cluster) as sender:
+        for number in range(COUNT):
+            sender.schedule(after_ms=HOUR_MS, id=f"carried-{number}")
+        ledger = sender.flush()
+        assert change.plan(cluster.connection, {"retention_ms": 6_000}).raises == ()
+        change_to(cluster, retention_ms=6_000)
+        forget(cluster, ends_of(ledger))
+        assert cluster_topics.check(cluster.connection) == []
+        cluster.stop_here(running)
+        start(cluster, "b")
+        cluster.wait_state("b", NodeState.LEADER)
+        change_to(cluster, retention_ms=200_000)
+        assert settled(cluster, sender, "carried").count("delivered") == COUNT
+
+
+def test_a_longer_dedup_window_has_the_log_kept_for_longer_and_brings_back_nothing(cluster: Cluster) -> None:
+    """Of a cluster that carries nothing."""
+    cluster.start_here("a")
+    with outcomes_of(cluster) as producer:
+
+        def keep() -> Receipt:
+            return producer.schedule(cluster.target(), b"again", id="kept", if_exists="keep")
+
+        keep()
+        cluster.wait_delivered(1)
+        assert told(keep()) == "duplicate"
+        change_to(cluster, dedup_window_ms=0)
+        keep()
+        cluster.wait_delivered(2)
+        planned = change.plan(cluster.connection, {"dedup_window_ms": DAY_MS})
+        assert [(one.topic, one.key) for one in planned.raises] == [(cluster.names.buffer, "retention.ms")]
+        change_to(cluster, dedup_window_ms=DAY_MS)
+        assert cluster_topics.check(cluster.connection) == []
+        keep()
+        cluster.wait_delivered(3)
+
+
 def test_a_partition_that_was_added_is_read_by_what_held_before_until_the_next_change(
     cluster: Cluster,
 ) -> None:
@@ -489,10 +578,17 @@ def test_a_partition_that_was_added_is_read_by_what_held_before_until_the_next_c
     change_to(cluster, max_delay_ms=DAY_MS)
     add_partition(cluster)
     assert versions_of(cluster).unmarked([0, 1, 2]) == [2]
+    assert change.plan(cluster.connection, {}).unmarked == (2,)
+    (found,) = check_marks(cluster.connection)
+    assert (
+        "were added since the settings were changed, 2: what is there is read by version 1" in found.problem
+    )
+    assert found.problem in [one.found.partition(" ")[2] for one in examine(cluster.connection)]
     long = [("delay-target-topic", cluster.target().encode()), ("delay-after", b"2h")]
     before = send(cluster, 2, None, b"before", long)
     assert change_to(cluster).latest.number == 3
     assert versions_of(cluster).unmarked([0, 1, 2]) == []
+    assert check_marks(cluster.connection) == []
     send(cluster, 2, None, b"after", long)
     wait_rejects(cluster, 1)
     eventually(lambda: cluster.member("a").get("pending") == 1, "the later one waits", 4 * PATIENCE_S)

@@ -39,6 +39,20 @@ def test_behind_sudo_the_author_is_who_called_it(monkeypatch: pytest.MonkeyPatch
     assert author({"reason": "why", "by": None}).by == "ann"
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"reason": "moving \udcff", "by": "ann"}, "--reason"),
+        ({"reason": "moving", "by": "ann\udcff"}, "--by"),
+    ],
+)
+def test_bytes_that_are_no_text_are_refused_before_anything_begins(
+    options: dict[str, str], named: str
+) -> None:
+    with pytest.raises(click.UsageError, match=f"{named} has bytes that are no UTF-8"):
+        author(dict(options))
+
+
 def test_where_the_system_has_no_name_for_its_user_the_author_must_be_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

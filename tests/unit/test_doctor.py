@@ -10,9 +10,11 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsVersions
 from election.operators import Author, PauseState
 from ops.clients.members import Member
 from ops.cluster.status import ClusterStatus, LaneStatus
+from ops.doctor.examine import judge_size
 from ops.doctor.finding import Finding, Level
 from ops.doctor.keepers import ZooKeeperStatus, judge
 from ops.doctor.nodes import judge_cluster
@@ -156,6 +158,13 @@ def test_a_paused_target_says_how_many_messages_wait_for_it() -> None:
 
 def test_a_node_that_is_far_behind_is_a_problem_of_its_own() -> None:
     assert {check for check, *_ in wrong(judge_cluster(cluster(end=20_000)))} == {"a", "b"}
+
+
+@pytest.mark.parametrize(("targets", "notes"), [(1, 0), (12_000, 0), (14_000, 1)])
+def test_settings_that_fill_half_of_their_room_are_worth_knowing(targets: int, notes: int) -> None:
+    settings = ClusterSettings(targets=tuple(f"orders.{number:08}" for number in range(targets)))
+    found = judge_size(SettingsVersions.of(settings))
+    assert [(one.level, one.check) for one in found] == [(Level.NOTE, "settings")] * notes
 
 
 def test_a_session_that_a_server_does_not_grant_is_a_problem() -> None:

@@ -10,6 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from delayline.names import MAX_OFFSET, MAX_PARTITION, ClusterNames, source
 from delayline.settings import OVERHEAD_BYTES, ClusterSettings
+from delayline.settings_versions import Begin, SettingsVersions
 from delayline.times import MAX_MS
 from delayline.wire import delivery_headers
 from ops.clients.topic import Topic, min_insync_replicas
@@ -18,6 +19,7 @@ from ops.topics.rules import (
     RETENTION_MARGIN_MS,
     check,
     check_availability,
+    check_marks,
     check_target,
     wanted_topics,
 )
@@ -237,6 +239,33 @@ def test_a_topic_that_takes_nothing_now_is_found() -> None:
     (found,) = check_availability(actual.values())
 
     assert found.problem == "takes nothing in 0, 1: no leader, or fewer than 2 replicas in sync"
+
+
+def changed_in(partitions: int) -> SettingsVersions:
+    """The settings after a change that has marked so many."""
+    begins = {partition: Begin(1, 1) for partition in range(partitions)}
+    longer = replace(SETTINGS, max_delay_ms=SETTINGS.max_delay_ms + 1)
+    return SettingsVersions.of(SETTINGS).changed(longer, begins, "somebody", "a reason", 1)
+
+
+def test_partitions_that_were_added_since_a_change_are_found() -> None:
+    assert check_marks(changed_in(6), as_wanted()) == []
+    actual = as_wanted()
+    actual[NAMES.buffer] = replace(actual[NAMES.buffer], partitions=10)
+
+    (found,) = check_marks(changed_in(6), actual)
+
+    assert found.problem == (
+        "has partitions that were added since the settings were changed, 6, 7, 8, ...: what is there is read"
+        " by version 1 of them, not by 2"
+    )
+    assert found.mend.startswith("delayline settings change")
+
+
+def test_settings_that_never_changed_count_in_partitions_that_were_added() -> None:
+    actual = as_wanted()
+    actual[NAMES.buffer] = replace(actual[NAMES.buffer], partitions=10)
+    assert check_marks(SettingsVersions.of(SETTINGS), actual) == []
 
 
 def test_a_target_of_two_replicas_is_not_made_less_safe() -> None:
