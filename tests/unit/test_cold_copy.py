@@ -92,7 +92,7 @@ class Denied(Exception):
     """What a client library raises that knows nothing of OSError."""
 
 
-class Elsewhere(MemoryFileSystem):  # type: ignore[misc]
+class Elsewhere(MemoryFileSystem):
     """An object store whose client raises for everything."""
 
     protocol = "elsewhere"
@@ -103,7 +103,7 @@ class Elsewhere(MemoryFileSystem):  # type: ignore[misc]
     open = ls = exists = makedirs = cat_file = _fail
 
 
-class Unreachable(MemoryFileSystem):  # type: ignore[misc]
+class Unreachable(MemoryFileSystem):
     """One whose client raises before it is one."""
 
     protocol = "unreachable"
