@@ -44,10 +44,6 @@ def test_a_dedup_window_may_be_too_long_for_the_default() -> None:
         new_settings("orders", dedup_window_ms=4 * DAY_MS)
 
 
-def test_tests_may_have_any_retention() -> None:
-    assert new_settings("orders", any_retention=True, retention_ms=1).retention_ms == 1
-
-
 def test_what_carries_nothing_may_have_any_dedup_window() -> None:
     settings = new_settings("orders", retention_ms=None, dedup_window_ms=300 * DAY_MS)
 
