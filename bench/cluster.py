@@ -25,6 +25,7 @@ from ops.stack import LocalStack, StackError
 from ops.stack.ports import free_port
 from ops.stack.server import Server
 from ops.topics import cluster_topics
+from ops.topics.new_settings import with_defaults
 
 TARGET_PARTITIONS: Final = 4
 SESSION_TIMEOUT_S: Final = 20.0  # a node that is stopped for a while must not lose its candidacy
@@ -226,7 +227,9 @@ class Clusters:
             zookeeper=self._stack.zookeeper,
             kafka=QUIET,
         )
-        cluster_topics.create(config, settings, any_retention=True)
+        with registry(config) as znodes:  # the command makes none with so short a retention
+            znodes.create_settings(with_defaults(name, **settings))
+        cluster_topics.create(config)
         self.make_topic(f"{name}.target")
         folder = self._folder / name
         folder.mkdir()

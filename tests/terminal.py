@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ops.stack import LocalStack
+from ops.topics.new_settings import RETENTION_MS
 from tests.support.cluster import Cluster
 from tests.support.requests import Sender, now_ms
 from tests.support.waiting import eventually
@@ -56,6 +57,13 @@ SCREENS: Final = (
         "A switchover that makes no sense", "cluster switchover --to node-9 --reason 'oops' --confirm delay"
     ),
     Screen("Nothing to accept", "cluster accept-gap --reason 'retention was too short'"),
+    Screen("The cluster's settings", "settings show"),
+    Screen(
+        "What a change of them would change",
+        "settings change --retention 14d --max-request-bytes 2000000 --reason 'longer outages'",
+    ),
+    Screen("What a move to another cluster would take out", "pending export --dry-run"),
+    Screen("A cold copy of a node's view", "node snapshot --to copies/delay"),
 )
 
 
@@ -64,13 +72,13 @@ def write_screens() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         LocalStack(Path(folder) / "servers") as stack,
-        Cluster(stack, "delay", Path(folder), targets=tuple(_TARGETS)) as cluster,
+        Cluster(stack, "delay", Path(folder), targets=tuple(_TARGETS), retention_ms=RETENTION_MS) as cluster,
     ):
         for count, node in enumerate(_NODES, 1):
             cluster.start(node)
             cluster.wait_candidates(count)
         _schedule(cluster)
-        page = _HEAD + "".join(_shown(cluster, screen) for screen in SCREENS)
+        page = _HEAD + "".join(_shown(cluster, screen, Path(folder)) for screen in SCREENS)
     PAGE.write_text(page)
 
 
@@ -87,18 +95,19 @@ def _schedule(cluster: Cluster) -> None:
     eventually(lambda: all(cluster.member(node).get("pending", 0) > 1_000 for node in _NODES), "all is there")
 
 
-def _shown(cluster: Cluster, screen: Screen) -> str:
+def _shown(cluster: Cluster, screen: Screen, folder: Path) -> str:
     own = {
         "DELAYLINE_BOOTSTRAP_SERVERS": cluster.bootstrap,
         "DELAYLINE_ZOOKEEPER": cluster.zookeeper,
         "DELAYLINE_CLUSTER": cluster.name,
         "NO_COLOR": "1",
+        "PYTHONPATH": str(_ROOT),
     }
     if screen.columns is not None:
         own |= {"COLUMNS": str(screen.columns), "FORCE_COLOR": "1", "TERM": "xterm"}
     done = subprocess.run(
         [sys.executable, "-m", "ops.cli.main", *shlex.split(screen.command)],
-        cwd=_ROOT,
+        cwd=folder,
         env=os.environ | own,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -7,9 +7,8 @@ is told of the other's, and no topic is made by rules that are not the cluster's
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from delayline.names import ClusterNames
@@ -60,7 +59,6 @@ def create(
     replication: int | None = None,
     new_keys: bool = False,
     restore: Author | None = None,
-    any_retention: bool = False,
 ) -> Created:
     """Make what is missing of the cluster that `config` names; running it again changes nothing.
 
@@ -73,7 +71,6 @@ def create(
         restore: who restores the settings that the cluster was made with, and why. They are those of their
             topic, or, if it has none, what the nodes that are there say, or all of them are chosen. They
             stand in place of what there is.
-        any_retention: take one, too, that leaves no time for an outage, as tests have it.
 
     Raises:
         ConfigError: the settings contradict themselves, or there are fewer brokers than replicas.
@@ -90,8 +87,7 @@ def create(
     with registry(config) as znodes:
         require_same(znodes, admin, config.cluster)
         if restore is None:
-            new = partial(new_settings, any_retention=any_retention)
-            settings, stands = _settle(znodes, admin, config.cluster, chosen or {}, new)
+            settings, stands = _settle(znodes, admin, config.cluster, chosen or {})
         else:
             (lost, are_sure), stands = _lost(config, znodes, chosen or {}), True
             settings = lost.settings
@@ -217,16 +213,15 @@ def _settle(
     admin: KafkaAdmin,
     cluster: str,
     chosen: Mapping[str, Any],
-    new: Callable[..., ClusterSettings],
 ) -> tuple[ClusterSettings, bool]:
     """The cluster's settings with what was chosen, and whether they stand; SettingsDiffer if that changes
-    them, and ConflictError if there are none and the buffer has records. `new` makes those of a new one.
+    them, and ConflictError if there are none and the buffer has records.
     """
     try:
         present = znodes.settings()
     except ZnodeMissing:
         refuse_beside_records(znodes, admin, ClusterNames(cluster))
-        return _settings(new, cluster=cluster, **chosen), False
+        return _settings(new_settings, cluster=cluster, **chosen), False
     znodes.check_settings(_settings(replace, present, **chosen))
     return present, True  # with what they were before
 

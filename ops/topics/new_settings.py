@@ -13,21 +13,22 @@ MAX_DELAY_MS: Final = 3_653 * DAY_MS  # ten years
 OUTAGE_MS: Final = 6 * HOUR_MS
 
 
-def new_settings(cluster: str, *, any_retention: bool = False, **chosen: Any) -> ClusterSettings:
-    """What was chosen, and the defaults. `any_retention`: one that is too short, too.
+def new_settings(cluster: str, **chosen: Any) -> ClusterSettings:
+    """What was chosen, and the defaults. ValueError, also for a retention without time for an outage."""
+    settings = with_defaults(cluster, **chosen)
+    expect_lasting(settings)
+    return settings
 
-    Raises ValueError.
-    """
+
+def with_defaults(cluster: str, **chosen: Any) -> ClusterSettings:
+    """What was chosen, and the defaults, however short the retention is. ValueError."""
     if chosen.get("meaning") == FIRST_MEANING and "max_request_bytes" in chosen:
         raise ValueError("max_request_bytes is given, and a cluster of meaning 1 has none: take it out")
     if chosen.get("meaning") != FIRST_MEANING:
         chosen = {"retention_ms": RETENTION_MS} | chosen
     if chosen.get("retention_ms") is not None:
         chosen = {"max_delay_ms": MAX_DELAY_MS} | chosen
-    settings = ClusterSettings(cluster, **chosen)
-    if not any_retention:
-        expect_lasting(settings)
-    return settings
+    return ClusterSettings(cluster, **chosen)
 
 
 def expect_lasting(settings: ClusterSettings) -> None:

@@ -31,9 +31,10 @@ from election.znodes import Znodes
 from node.config import ConnectionConfig, NodeConfig
 from node.node import Node
 from node.status import NodeState
-from ops.clients.zookeeper import read_keys
+from ops.clients.zookeeper import read_keys, registry
 from ops.stack.ports import HOST, free_port
 from ops.topics import cluster_topics
+from ops.topics.new_settings import with_defaults
 from store.checkpoint import Checkpoint
 from tests.stacks import Stack
 from tests.support.closing import Closing
@@ -100,7 +101,9 @@ class Cluster(Closing):
         self._checkpoint_tail: Tail | None = None
         self._ports: dict[str, int] = {}
         chosen = {"partitions": 2, "targets": allow_list, "retention_ms": None, **settings}
-        self.settings = cluster_topics.create(self.connection, chosen, any_retention=True).settings
+        with registry(self.connection) as znodes:  # the command makes none with so short a retention
+            znodes.create_settings(with_defaults(name, **chosen))
+        self.settings = cluster_topics.create(self.connection).settings
         configs = targets if isinstance(targets, Mapping) else {target: {} for target in targets}
         self.targets = [self.target(short) for short in configs]
         self.make_topics({self.target(short): config for short, config in configs.items()})

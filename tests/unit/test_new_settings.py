@@ -56,10 +56,6 @@ def test_the_retention_has_to_suit_the_longest_window_that_there_was() -> None:
         expect_lasting(later)
 
 
-def test_tests_may_have_any_retention() -> None:
-    assert new_settings("orders", any_retention=True, retention_ms=1).retention_ms == 1
-
-
 def test_what_carries_nothing_may_have_any_dedup_window() -> None:
     settings = new_settings("orders", retention_ms=None, dedup_window_ms=300 * DAY_MS)
 
