@@ -21,6 +21,7 @@ from tests.simulation.profile import (
     CHECKPOINTS_TRUNCATED,
     KEYS_LOST,
     PARTITIONS_ADDED,
+    SETTINGS,
     SHORT_YEAR,
     SNAPSHOTS,
 )
@@ -35,6 +36,7 @@ WITH_ADDED_PARTITIONS = 50
 WITH_CARRYING = 20
 SHORT_YEARS = 3
 WITH_SNAPSHOTS = 15
+WITH_CHANGES = 15
 
 
 @cache
@@ -92,6 +94,11 @@ def test_a_log_that_is_shorter_than_the_delays_costs_nothing() -> None:
 
 def test_a_year_with_a_retention_of_a_week_costs_nothing_and_neither_log_nor_views_grow() -> None:
     failures = [run_seed(seed, SHORT_YEAR).failure for seed in range(SHORT_YEARS)]
+    assert [failure for failure in failures if failure is not None] == []
+
+
+def test_settings_that_change_all_the_time_cost_nothing() -> None:
+    failures = [run_seed(seed, SETTINGS).failure for seed in range(WITH_CHANGES)]
     assert [failure for failure in failures if failure is not None] == []
 
 
