@@ -12,10 +12,12 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
+from delayline.record import SettingsPlace
 from delayline.settings_versions import SettingsVersions
 from delayline.wire import signed_headers
 from node.kafka.applier import Applier
 from ops.clients.kafka import KafkaAdmin
+from ops.clients.settings_topic import Known
 from ops.pending import listing
 from ops.pending.content import BufferContent
 from ops.pending.journal import Forgotten, Journal
@@ -211,8 +213,8 @@ def test_what_stands_in_a_partition_that_was_added_meanwhile_is_read(old: Cluste
     _, _, offset = root.rpartition("/")
     headers = signed_headers(forged(old, root), old.keys, (int(offset) + 1, 1), 1, b"k", b"follows")
     send(old, 1, b"k", b"follows", headers)
-    versions = SettingsVersions.of(old.settings)
-    behind = _Behind(BufferContent(old.connection, "id", lambda: versions, old.keys), {0: 0})
+    known = Known(SettingsVersions.of(old.settings), SettingsPlace("", 0, 0))
+    behind = _Behind(BufferContent(old.connection, "id", lambda: known, old.keys), {0: 0})
     try:
         behind.read({(1, int(offset)): 0}, KafkaAdmin(old.connection).ends(old.names.buffer))
         assert [found.message.value for found in behind.of((1, int(offset)))] == [b"follows"]

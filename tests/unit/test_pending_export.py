@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from delayline.names import ClusterNames
 from ops.errors import ConflictError
 from ops.pending import export
 from ops.pending.export import Exported
@@ -36,7 +37,7 @@ class Cluster:
 
     @property
     def names(self) -> Any:
-        return export.ClusterNames("delay")
+        return ClusterNames("delay")
 
     def list_pending(self, *_: Any) -> Listing:
         listed = set(self.waiting)
