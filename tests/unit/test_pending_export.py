@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from delayline.names import ClusterNames
 from ops.errors import ConflictError
 from ops.pending import export
 from ops.pending.export import Exported
@@ -35,8 +36,8 @@ class Cluster:
         self.config = CONFIG
 
     @property
-    def names(self) -> Any:
-        return export.ClusterNames("delay")
+    def names(self) -> ClusterNames:
+        return ClusterNames("delay")
 
     def list_pending(self, *_: Any) -> Listing:
         listed = set(self.waiting)
