@@ -175,7 +175,7 @@ class Life:
         self._wait_for_all()
 
     def _leaderless(self) -> None:
-        """All nodes are away for nearly a week, and keep their folders; requests come on. What they have read
+        """All nodes are away for half a week and more, and keep their folders; requests come on. What they have read
         may be gone from the log by then.
         """
         eventually(self._lets_begin, "what waits has been carried", CARRIED_WITHIN_S)
@@ -183,7 +183,7 @@ class Life:
             self.cluster.process(node).terminate()
         for node in NODES:
             self.cluster.process(node).wait_exit()
-        self._request_for(0.8 * self.options.week_s)
+        self._request_for(0.6 * self.options.week_s)
         for node in NODES:
             self._start(node)
         self._wait_for_all()
