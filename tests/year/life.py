@@ -175,8 +175,8 @@ class Life:
         self._wait_for_all()
 
     def _leaderless(self) -> None:
-        """All nodes are away for half a week and more, and keep their folders; requests come on. What they have read
-        may be gone from the log by then.
+        """All nodes are away for half a week and more, and keep their folders; requests come on. What they
+        have read may be gone from the log by then.
         """
         eventually(self._lets_begin, "what waits has been carried", CARRIED_WITHIN_S)
         for node in NODES:
