@@ -39,3 +39,16 @@ def test_where_what_is_of_a_time_or_later_begins(make_cluster: MakeCluster) -> N
     assert (ends, found) == ({0: 2, 1: 0}, [0, 1, 2])
     assert log.first_since(0, ends)[1] == 0
     assert log.first_since(second_ms, {0: 1}) == {0: 1}
+
+
+def test_a_partition_whose_leader_does_not_answer_is_left_out_and_the_others_are_known(
+    make_cluster: MakeCluster,
+) -> None:
+    """One that is not there has none."""
+    cluster = make_cluster(targets=())
+    first_ms = append(cluster)
+    no_reader: Any = None
+    log = KafkaLog(cluster.connection.client_config(), cluster.names, 0, [0, 1, 7], no_reader)
+
+    assert log.led_high_watermarks() == {0: 1, 1: 0}
+    assert log.first_since(first_ms, {0: 1, 1: 0, 7: 5}) == {0: 0, 1: 0}
