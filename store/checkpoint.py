@@ -4,7 +4,7 @@ in the same Kafka transaction as the messages it covers (docs/design.md, "Exactl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -15,6 +15,7 @@ from store.holds import Hold, Holds, Target
 from store.keys import NO_KEY, RowKey
 from store.operations import Operation, OperatorRequest, taken_up
 from store.overrun import Overrun, Overruns, with_one
+from store.told import Told
 
 Vector = dict[int, int]
 """Per partition of the lane, an offset + 1."""
@@ -183,6 +184,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     `number`: how many there were of the lane before; the first one of an epoch repeats it, as all else.
     `settings_version`: the latest that the leader knew; all that began below `carried` are no later.
+    `told`: what the outcomes topic tells still; None: no leader has looked yet, or nothing is carried.
     """
 
     format: int = FORMAT
@@ -202,6 +204,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     carried: Vector = {}
     newest_ms: Vector = {}
     settings_version: int = 0
+    told: Told | None = None
     node: str
     at_ms: int
     first: bool = False
@@ -225,6 +228,14 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
             self.carried,
             self.newest_ms,
         )
+
+    def beginning(self, partitions: Iterable[int]) -> Reached:
+        """Where an empty view of these partitions begins, and as if it had applied how much: where the place
+        is above what was seen, there are but markers between them.
+        """
+        carried = {partition: self.carried.get(partition, 0) for partition in partitions}
+        seen = {partition: min(at, self.seen.get(partition, 0)) for partition, at in carried.items()}
+        return Reached(seen, carried)
 
     @property
     def record_key(self) -> bytes:

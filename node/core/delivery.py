@@ -48,6 +48,7 @@ from node.core.unread import Unread
 from node.core.written_back import Stamp
 from store.checkpoint import Checkpoint, Vector, WriteBack, format_of
 from store.selection import Limits, Paused, Selection
+from store.told import Told, looked
 from store.view import View
 
 log = structlog.get_logger("delayline.delivery")
@@ -467,10 +468,15 @@ class Delivery:
             carried=frontier.carried,
             newest_ms=frontier.newest_ms,
             settings_version=self._view.settings_version,
+            told=self._told(last),
             node=self._config.node,
             at_ms=self._clock.own_ms(),
             lineage=last.lineage,
         )
+
+    def _told(self, last: Checkpoint) -> Told | None:
+        look = self._config.age.outcomes()
+        return last.told if look is None else looked(last.told, look, is_first=not any(last.carried.values()))
 
     def _await_commit(self) -> Process[None]:
         """Waits for the commit in flight and records it."""

@@ -17,6 +17,7 @@ from node.core.steps import StepDown
 from store.checkpoint import Checkpoint, Lineage, Vector
 from store.keys import RowKey
 from store.operations import OperatorRequest
+from store.told import Look
 
 Offsets = dict[int, list[int]]
 """By partition of the buffer, in the order in which they were sent."""
@@ -162,6 +163,9 @@ class LogAge(Protocol):
         """Per partition, the offset below which its records are older than half of the retention, as far as
         that is known; what waits there is to be carried (rule 12). None: nothing is carried. Never blocks.
         """
+
+    def outcomes(self) -> Look | None:
+        """What the last look at the lane's outcomes has found, if there was one. Never blocks."""
 
 
 class LeaderElection(Protocol):

@@ -28,6 +28,7 @@ from store.arrivals import Arrival, arrival, plain_arrival, spent
 from store.checkpoint import Checkpoint, Reached, Vector
 from store.keys import RecordId
 from store.rows import NewerCarry
+from store.told import Told
 from store.view import View
 
 log = structlog.get_logger("delayline.applier")
@@ -71,10 +72,10 @@ class Applier(Worker):
         keys: KeyringSource,
         view: View,
         wake: Callable[[], None],
-        duplicates: Callable[[Vector, Vector], Container[RecordId]],
+        duplicates: Callable[[Vector, Vector, Told | None], Container[RecordId]],
     ) -> None:
         """`wake`: a leader has something to look at. `duplicates`: which requests are, from the first vector
-        on and below the second (node/kafka/duplicates.py).
+        on and below the second, where the outcomes topic was that once (node/kafka/duplicates.py).
         """
         super().__init__("applier")
         self._client_config = client_config
@@ -116,11 +117,11 @@ class Applier(Worker):
         Nothing is delivered twice: what is done is told by the checkpoint, and no offset from `gap.begin` on
         had been read by any view that goes on. That the view has applied all below `gap.begin` becomes true
         of the checkpoint with the next transaction; any other view is then one that lacks what its leader
-        had.
+        had. An empty view that is to begin where the last checkpoint says stands there: what it lacks below
+        the log's beginning is lost, and so is what it may not know of duplicates.
         """
         self._learn_settings()
         reader = TopicReader(self._client_config, self._names.buffer, aborted=True)
-        given_up = None if gap is None or not self._stands_at(gap) else gap
         before = latest()
         try:
             bounds = {partition: reader.bounds(partition) for partition in self._view.reached().read}
@@ -128,10 +129,7 @@ class Applier(Worker):
             begins = {partition: low for partition, (low, _) in bounds.items()}
             last = latest()
             self._expect_settings(last)
-            offsets = self._offsets(begins, last, given_up)
-            to = self._view.lacks_duplicates()
-            if to is not None:
-                self._view.know_duplicates(self._duplicates(self._view.reached().applied, to))
+            offsets = self._offsets(begins, last, gap)
             reader.start(offsets)
         except Exception:
             reader.close()
@@ -160,9 +158,25 @@ class Applier(Worker):
                 f" {self._names.settings} tells of {known} yet"
             )
 
-    def _stands_at(self, gap: Gap) -> bool:
+    def _known_duplicates(
+        self, applied: Vector, to: Vector, last: Checkpoint | None, gap: Gap | None
+    ) -> Container[RecordId]:
+        """Where the outcomes are too short, what they lack is given up with a gap for who begins at the last
+        checkpoint, if that was the last one when it was accepted. None is known then.
+        """
+        try:
+            return self._duplicates(applied, to, None if last is None else last.told)
+        except NotRebuildable as error:
+            if last is None or gap is None or gap.author.at_ms < last.at_ms:
+                raise
+            if gap.read != last.beginning(applied).applied:
+                raise
+            log.warning("duplicates-given-up", detail=str(error))
+            return frozenset()
+
+    @staticmethod
+    def _stands_at(gap: Gap, applied: Vector) -> bool:
         """Whether the view is one that goes on. One that was killed on the way has gone on in part."""
-        applied = self._view.reached().applied
         return all(
             applied.get(partition) == read or applied.get(partition, 0) >= gap.begin[partition]
             for partition, read in gap.read.items()
@@ -176,24 +190,30 @@ class Applier(Worker):
                 topic = f"{self._names.buffer}/{partition}"
                 raise LogTooShort(f"{topic} ends at offset {end}; it has been read to {known}")
 
-    def _offsets(self, begins: Vector, last: Checkpoint | None, given_up: Gap | None) -> Vector:
+    def _offsets(self, begins: Vector, last: Checkpoint | None, gap: Gap | None) -> Vector:
         """Where to read on, of each partition. Nothing is written down unless all of them can be."""
         reached = self._view.reached()
         carried = self._carried(reached, last)
         if carried is not None and last is not None:
-            # Where the place is above what was seen, there are but markers between them.
-            seen = {partition: min(at, last.seen.get(partition, 0)) for partition, at in carried.items()}
-            reached = Reached(seen, carried)
+            reached = last.beginning(carried)
+        given_up = gap if gap is not None and self._stands_at(gap, reached.applied) else None
         try:
             places = {p: self._place(p, low, reached, last, given_up) for p, low in begins.items()}
         except (OffsetsGone, NotRebuildable) as error:
             if carried is not None:
                 raise NotRebuildable(self._lacking(begins, carried)) from error
-            if self._may_begin_anew(begins, last):
-                raise PlaceLost(str(error)) from error
-            raise
+            if last is None or not self._may_begin_anew(begins, last):
+                raise
+            self._expect_duplicates_known(begins, last, str(error))
+            raise PlaceLost(str(error)) from error
         if carried is not None and last is not None:
+            # What is given up cannot be read: nobody asks which of it were duplicates.
+            there = {p: max(at, places[p].applied or 0) for p, at in reached.applied.items()}
+            duplicates = self._known_duplicates(there, last.seen, last, gap)
             self._view.begin_at(carried, last.seen, last.newest_ms)
+            self._view.know_duplicates(duplicates)
+        elif (to := self._view.lacks_duplicates()) is not None:  # it has died on the way
+            self._view.know_duplicates(self._known_duplicates(reached.applied, to, last, gap))
         for partition, place in places.items():
             if place.applied is not None:
                 self._view.start_at(partition, place.applied, place.offset, place.serial)
@@ -203,7 +223,7 @@ class Applier(Worker):
         """Where an empty view begins; None: where the log does."""
         if not self._carries or last is None or any(reached.read.values()):
             return None
-        carried = {partition: last.carried.get(partition, 0) for partition in reached.read}
+        carried = last.beginning(reached.read).read
         return carried if any(carried.values()) else None
 
     def _lacking(self, begins: Vector, carried: Vector) -> str:
@@ -213,14 +233,23 @@ class Applier(Worker):
             f"what waits may stand from offset {carried[partition]} on"
         )
 
-    def _may_begin_anew(self, begins: Vector, last: Checkpoint | None) -> bool:
-        """Whether an empty view would lack nothing. Where the checkpoint topic has lost its end, the view may
-        know the latest checkpoint: then it stays.
+    def _may_begin_anew(self, begins: Vector, last: Checkpoint) -> bool:
+        """Whether the log has all that an empty view needs. Where the checkpoint topic has lost its end, the
+        view may know the latest checkpoint: then it stays.
         """
         own = self._view.checkpoint
-        if not self._carries or last is None or (own is not None and own.order > last.order):
+        if not self._carries or (own is not None and own.order > last.order):
             return False
         return all(last.carried.get(partition, 0) >= low for partition, low in begins.items())
+
+    def _expect_duplicates_known(self, begins: Vector, last: Checkpoint, lacks: str) -> None:
+        """Raises `OffsetsGone` if an empty view could not tell duplicates: the node keeps the one that it has
+        until it can; and `Unanswered`.
+        """
+        try:
+            self._duplicates(last.beginning(begins).applied, last.seen, last.told)
+        except NotRebuildable as error:
+            raise OffsetsGone(f"{lacks}; and {error}") from error
 
     def _place(
         self, partition: int, low: int, reached: Reached, last: Checkpoint | None, given_up: Gap | None

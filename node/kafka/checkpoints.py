@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, Final
 
 import structlog
@@ -36,6 +37,7 @@ from node.refusal import (
 )
 from node.worker import Worker
 from store.checkpoint import Checkpoint, Lineage, UnreadableCheckpoint, Vector
+from store.told import Look
 
 log = structlog.get_logger("delayline.checkpoints")
 
@@ -337,16 +339,31 @@ class KafkaLog:
         """The ends of the buffer's partitions, open transactions and all."""
         return self.ends(self._names.buffer, self._partitions, IsolationLevel.READ_UNCOMMITTED)
 
+    def led_high_watermarks(self) -> Vector:
+        """The same, of those whose leader answers."""
+        found = self._each(OffsetSpec.latest(), self._partitions)
+        return {partition: int(one.offset) for partition, one in found.items()}
+
     def first_since(self, at_ms: int, ends: Vector) -> Vector:
         """Where in the buffer what is of that time or later begins, as far as it is below these ends; they
-        themselves where there is nothing. Raises `Unanswered`.
+        themselves where there is nothing. Of those whose leader answers.
         """
-        since, isolation = OffsetSpec.for_timestamp(at_ms), IsolationLevel.READ_UNCOMMITTED
-        found = self._offsets(since, self._names.buffer, list(ends), isolation)
+        found = self._each(OffsetSpec.for_timestamp(at_ms), list(ends))
         return {
-            partition: end if (offset := found[partition].offset) < 0 else min(int(offset), end)
-            for partition, end in ends.items()
+            partition: ends[partition] if one.offset < 0 else min(int(one.offset), ends[partition])
+            for partition, one in found.items()
         }
+
+    def outcomes(self) -> Look:
+        """What is there of the lane's outcomes. Raises `Unanswered`, `TopicMissing`."""
+        topic, lane, isolation = self._names.outcomes, self._lane, IsolationLevel.READ_UNCOMMITTED
+        topic_id = describe(self._admin, topic).id
+        end, begin, first = (
+            self._offsets(which, topic, [lane], isolation)[lane]
+            for which in (OffsetSpec.latest(), OffsetSpec.earliest(), OffsetSpec.for_timestamp(0))
+        )
+        first_ms = int(first.timestamp) if first.offset >= 0 else None
+        return Look(topic_id, int(begin.offset), int(end.offset), first_ms, time.time_ns() // 1_000_000)
 
     def owners(self, ends: Vector) -> dict[int, TransactionOwner]:
         """Whose open transactions begin at these last stable offsets of the buffer, as far as the brokers
@@ -384,3 +401,23 @@ class KafkaLog:
             # refused, for ever (librdkafka 2.16): a new one learns the epoch anew.
             self._admin = admin_client(self._client_config)
             raise Unanswered(f"offsets of {topic} are not known: {error}") from error
+
+    def _each(self, which: OffsetSpec, partitions: list[int]) -> dict[int, Any]:
+        """What the leaders of the buffer's partitions say of these offsets, open transactions and all; those
+        that do not answer are left out. Each is asked by itself: a client waits for all leaders of what it is
+        asked at once, before it asks any.
+        """
+        admin, isolation = self._admin, IsolationLevel.READ_UNCOMMITTED
+        asked = [
+            admin.list_offsets({at: which}, isolation_level=isolation, request_timeout=TIMEOUT_S)
+            for at in (TopicPartition(self._names.buffer, partition) for partition in partitions)
+        ]
+        found: dict[int, Any] = {}
+        for at, future in chain.from_iterable(answers.items() for answers in asked):
+            try:
+                found[at.partition] = future.result()
+            except KafkaException as error:
+                log.debug("offset-lookup-failed", partition=at.partition, detail=str(error))
+        if len(found) < len(partitions):
+            self._admin = admin_client(self._client_config)  # as in `_offsets`
+        return found

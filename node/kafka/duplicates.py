@@ -22,9 +22,10 @@ from node.kafka.applier import NotRebuildable
 from node.kafka.checkpoints import KafkaLog
 from node.kafka.fetch.records import LogRecord
 from node.kafka.reader import OffsetsGone, TopicReader
-from node.kafka.topics import TIMEOUT_S, admin_client, newest_gone_ms
+from node.kafka.topics import TIMEOUT_S, TopicMissing
 from store.checkpoint import Vector
 from store.keys import RecordId
+from store.told import Look, Told, looked
 
 POLL_S: Final = 0.1
 PROBE_BYTES: Final = 16_384  # one record is wanted
@@ -34,6 +35,8 @@ SLACK_MS: Final = HOUR_MS
 large, so much more is read; the other, a node that does not begin though it could.
 """
 
+_AS_KAFKA_SHOWS_IT: Final = str.maketrans("+/", "-_")
+"""Of a topic's id: the client spells it otherwise (librdkafka 2.16)."""
 _SPELT: Final = msgspec.json.encode(OutcomeKind.DUPLICATE)  # most records need not be decoded
 
 
@@ -70,15 +73,19 @@ def read_duplicates(
     is_to_end: Callable[[], bool],
     begins: Vector,
     to: Vector,
+    told: Told | None,
 ) -> Duplicates:
     """The duplicates of begins <= offset < to, whose outcomes were committed before this call. `is_to_end`:
-    whether nobody waits for the answer any more.
+    whether nobody waits for the answer any more. `told`: what the last checkpoint says of the outcomes topic.
 
     What the outcomes topic says is believed: nobody but the nodes may write there (docs/operations.md, "Who
-    may do what"), or a stranger could have a node that begins drop a request as a duplicate.
+    may do what"), or a stranger could have a node that begins drop a request as a duplicate. What it does
+    not say is believed, too. So it has to be whole: the topic that leaders have told it in since the first of
+    these requests came, and nothing of it gone since then. That it begins at its beginning would not do: so
+    does one that was made anew. Nor what its retention is: it may have been another one.
 
-    Raises `Unanswered`, also while a transaction is open there, and `NotRebuildable` if retention may have
-    taken some of these outcomes.
+    Raises `Unanswered`, also while a transaction is open there, and `NotRebuildable` if some of these
+    outcomes may be gone.
     """
     found = Duplicates()
     asked = {p: range(begins[p], end) for p, end in to.items() if p in begins}
@@ -90,8 +97,9 @@ def read_duplicates(
     stable = kafka_log.ends(topic, [lane])[lane]
     end = kafka_log.ends(topic, [lane], IsolationLevel.READ_UNCOMMITTED)[lane]
     with closing(TopicReader(client_config, topic)) as reader:
+        topic_id, _ = reader.generation(lane)
+        _expect_whole(f"{topic}/{lane}", _look(kafka_log, topic_id), told, since_ms)
         begin = reader.first_since(lane, max(0, since_ms - MARGIN_MS))
-        _expect_whole(client_config, reader, lane, since_ms)
         for record in _read(reader, lane, stable if begin is None else begin, end):
             if is_to_end():
                 raise Unanswered("the node is to end")
@@ -113,15 +121,33 @@ def _first_ms(client_config: dict[str, Any], buffer: str, asked: dict[int, range
     return min(firsts_ms, default=None)
 
 
-def _expect_whole(client_config: dict[str, Any], reader: TopicReader, lane: int, since_ms: int) -> None:
-    """Raises `NotRebuildable` if retention may have taken outcomes of that time or later."""
-    begin, _ = reader.bounds(lane)
-    gone_ms = newest_gone_ms(admin_client(client_config), reader.topic, lane) if begin else 0
-    if gone_ms is None or gone_ms > max(0, since_ms - SLACK_MS):
-        raise NotRebuildable(
-            f"{reader.topic}/{lane} begins at offset {begin}; what was before that may tell which requests "
-            f"since {since_ms} were duplicates"
-        )
+def _look(kafka_log: KafkaLog, topic_id: str) -> Look:
+    """At the topic that is read. Raises `Unanswered`."""
+    try:
+        look = kafka_log.outcomes()
+    except TopicMissing as error:
+        raise Unanswered(str(error)) from error
+    if look.topic_id.translate(_AS_KAFKA_SHOWS_IT) != topic_id:
+        raise Unanswered("the outcomes topic has just been made anew")
+    return look
+
+
+def _expect_whole(where: str, look: Look, told: Told | None, since_ms: int) -> None:
+    """Raises `NotRebuildable` if what was told at that time or later may not be there."""
+    if told is None:
+        why = "no leader has looked at it yet"
+    elif told.topic_id != look.topic_id:
+        why = "it was made anew"
+    elif look.end < told.end:
+        why = "it has lost its end"
+    elif (whole_since_ms := looked(told, look).whole_since_ms) > max(0, since_ms - SLACK_MS):
+        why = f"it has all since {whole_since_ms} alone"
+    else:
+        return
+    raise NotRebuildable(
+        f"{where} may lack what was told since {since_ms}, for {why}: which requests since then were"
+        " duplicates is not known"
+    )
 
 
 def _read(reader: TopicReader, partition: int, begin: int, end: int) -> Iterator[LogRecord]:

@@ -148,7 +148,8 @@ def accept_gap(
     """Give up what retention has taken before any node had read it, and go on with what is there.
 
     Nodes refuse with retention-gap while that may be missing. What is pending on the node that goes on stays;
-    lost is what was requested between what it has read and where the log begins now. Nodes that have read
+    lost is what was requested, or said again, between what it has read and where the log begins now. One
+    without a view has as good as read what the last checkpoint says that nobody needs. Nodes that have read
     more or less go on refusing, for their views would differ. Exit code 5 if there is nothing to accept.
     """
     from ops.cluster import accept_gap as gaps
@@ -167,7 +168,12 @@ def accept_gap(
         gaps.accept(config, found, by, timeout_s)
     data = {"lane": lane, "goes_on": list(found.goes_on), "goes_on_refusing": list(found.left)}
     emit(output, rows, _GAP_COLUMNS, data=data | {"partitions": rows, "accepted": execute})
-    say(f"{', '.join(found.goes_on)} {'goes' if execute else 'would go'} on, with all that is pending there")
+    on, going = ", ".join(found.goes_on), "goes" if execute else "would go"
+    if found.begins:
+        say(f"{on} {going} on without a view, with what the log says again of what waits")
+        say("where outcomes are lost, too, what repeats an earlier request may be taken for a new one")
+    else:
+        say(f"{on} {going} on, with all that is pending there")
     if found.left:
         say(f"{', '.join(found.left)}: other rows than that, so it goes on refusing; empty its data folder")
     if not execute:

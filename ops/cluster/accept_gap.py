@@ -13,12 +13,14 @@ from delayline.names import ClusterNames
 from election.operators import Author, Gap, HistoryEntry
 from election.registry import Registry
 from node.config import ConnectionConfig
+from node.kafka.checkpoints import read_last
 from node.refusal import RETENTION_GAP
 from node.status import NodeStatus
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.members import Member, members_of
-from ops.clients.zookeeper import registry
+from ops.clients.zookeeper import read_keys, registry
 from ops.errors import ConflictError, NotFoundError, UnavailableError
+from store.checkpoint import Vector
 
 LOOK_S: Final = 0.2
 
@@ -39,12 +41,15 @@ class PartitionGap:
 
 @dataclass(frozen=True, slots=True)
 class GapSurvey:
-    """Who would go on, as they all have applied the same, and who could not; what would be given up."""
+    """Who would go on, as they all have applied the same, and who could not; what would be given up.
+    `begins`: these have no view, and begin where the last checkpoint says: then `parts` has all partitions.
+    """
 
     lane: int
     goes_on: tuple[str, ...]
     left: tuple[str, ...]
     parts: tuple[PartitionGap, ...]
+    begins: bool = False
 
     @property
     def lost(self) -> int:
@@ -54,7 +59,8 @@ class GapSurvey:
 
 def survey(config: ConnectionConfig, lane: int, node: str | None) -> GapSurvey:
     """What is missing. Raises NotFoundError if there is no such lane or refusing node, ConflictError if
-    nobody refuses for a gap, or a node of the lane does not: it may have read what is gone.
+    nobody refuses for a gap, or a node of the lane does not: it may have read what is gone; and what
+    `_carried` raises.
     """
     with registry(config) as znodes:
         settings = znodes.settings()
@@ -65,16 +71,23 @@ def survey(config: ConnectionConfig, lane: int, node: str | None) -> GapSurvey:
     refusing = _refusing(lane, members, node)
     begins = KafkaAdmin(config).begins(ClusterNames(config.cluster).buffer)
     read = {name: _read(said, settings.partitions_of(lane)) for name, said in refusing.items()}
-    first = node or max(read, key=lambda name: (sum(read[name].values()), name))
+    empty = [name for name, applied in read.items() if settings.carries and not any(applied.values())]
+    carried = _carried(config, lane) if empty else {}
+    if not any(carried.values()):
+        empty = []  # they begin at the log's beginning
+    read |= {name: {one: carried.get(one, 0) for one in read[name]} for name in empty}
+    # With one that has no view, what is pending on another would be lost.
+    first = node or max(read, key=lambda name: (name not in empty, sum(read[name].values()), name))
     parts = tuple(
-        PartitionGap(partition, offset, begins[partition])
+        PartitionGap(partition, offset, max(offset, begins[partition]))
         for partition, offset in sorted(read[first].items())
-        if begins[partition] > offset
+        if begins[partition] > offset or first in empty
     )
     if not parts:
         raise ConflictError(f"nothing is missing for {first}: start it again, it goes on by itself")
     alike = tuple(name for name in refusing if read[name] == read[first])
-    return GapSurvey(lane, alike, tuple(name for name in refusing if name not in alike), parts)
+    left = tuple(name for name in refusing if name not in alike)
+    return GapSurvey(lane, alike, left, parts, first in empty)
 
 
 def accept(config: ConnectionConfig, found: GapSurvey, author: Author, timeout_s: float) -> None:
@@ -130,6 +143,15 @@ def _gap_of(member: Member | None) -> NodeStatus | None:
     """What it says, if it refuses for a gap."""
     said = None if member is None else member.status
     return said if said is not None and said.refusal_code == RETENTION_GAP else None
+
+
+def _carried(config: ConnectionConfig, lane: int) -> Vector:
+    """What a node without a view has as good as read. Whoever has committed a later checkpoint would be
+    there, and not refuse. Raises Unanswered, UnreadableCheckpoint, ZnodeMissing.
+    """
+    topic = ClusterNames(config.cluster).checkpoint
+    last = read_last(config.client_config() | {"log_level": 0}, topic, lane, read_keys(config))
+    return {} if last is None else last.beginning(last.carried).applied
 
 
 def _read(said: NodeStatus, partitions: list[int]) -> dict[int, int]:

@@ -11,6 +11,8 @@ RETENTION_MS: Final = 7 * DAY_MS
 MAX_DELAY_MS: Final = 3_653 * DAY_MS  # ten years
 """Of a cluster that carries what waits: then the log need not last as long."""
 OUTAGE_MS: Final = 6 * HOUR_MS
+UNREAD_MS: Final = DAY_MS
+"""So long an id counts beyond its window where nobody writes into its partition (docs/design.md, rule 12)."""
 
 
 def new_settings(cluster: str, **chosen: Any) -> ClusterSettings:
@@ -42,12 +44,17 @@ def expect_lasting(settings: ClusterSettings) -> None:
     if settings.retention_ms is not None and settings.retention_ms < least_ms:
         raise ValueError(
             f"retention is {render_duration(settings.retention_ms)}: it must be at least"
-            f" {render_duration(least_ms)}, twice {window} and {render_duration(2 * OUTAGE_MS)}"
+            f" {render_duration(least_ms)}, twice {window} and {render_duration(2 * (UNREAD_MS + OUTAGE_MS))}"
         )
 
 
 def least_retention_ms(dedup_window_ms: int) -> int:
-    """What waits is carried once half of the retention is over. Before the other half is over, ids have to be
-    known for the window, and there has to be a leader again after an outage (docs/design.md, rule 12).
+    """What waits is carried once half of the retention is over, and what is done then may have become so just
+    now. Before the other half is over, its id has to have been known for the window: by the newest record of
+    its partition, and where there is none, by the clock of a day ago. And there has to be a leader again
+    after an outage (docs/design.md, rule 12).
+
+    What a replay may reach is needed for as long as nodes say (`replay_window_s`): they know whether that is
+    too long (node/kafka/log_age.py). By default it is an hour.
     """
-    return 2 * (dedup_window_ms + OUTAGE_MS)
+    return 2 * (dedup_window_ms + UNREAD_MS + OUTAGE_MS)

@@ -15,12 +15,19 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from delayline.names import parse_source
 from node.status import NodeState
 from ops import logs
 from tests.support.cluster import Cluster
 from tests.support.commands import Done, Operator, operator_of
+from tests.support.fixtures import MakeCluster
 from tests.support.requests import Sender, key_in, now_ms
+from tests.support.retention import delete_records
 from tests.support.waiting import eventually
+
+RETENTION_MS = 6_000
+HOUR_MS = 3_600_000
+COUNT = 10
 
 
 @pytest.fixture
@@ -110,3 +117,94 @@ def test_where_no_node_has_anything_all_begin_anew(cluster: Cluster, operator: O
         sender.flush()
         cluster.wait_delivered(11)
     assert cluster.delivered[-1].value == b"after"
+
+
+@pytest.fixture
+def carrying(make_cluster: MakeCluster) -> Cluster:
+    return make_cluster(retention_ms=RETENTION_MS, dedup_window_ms=500)
+
+
+@pytest.fixture
+def carrying_operator(
+    carrying: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Operator]:
+    with operator_of(carrying.connection, monkeypatch, capsys) as typing:
+        logs.configure(logging.ERROR)
+        yield typing
+
+
+def waiting_in(partition: int) -> list[str]:
+    """The ids of what waits there."""
+    return [key_in(partition, prefix=f"{number}-").decode() for number in range(COUNT)]
+
+
+def carry_all(cluster: Cluster, sender: Sender) -> None:
+    """Messages in both partitions, due in an hour, are carried."""
+    for id_ in (*waiting_in(0), *waiting_in(1)):
+        sender.schedule(at_ms=now_ms() + HOUR_MS, id=id_)
+    ends: dict[int, int] = {}
+    for one in sender.flush().schedules:
+        _, partition, offset = parse_source(one)
+        ends[partition] = max(ends.get(partition, 0), offset + 1)
+
+    def carried() -> bool:
+        checkpoints = cluster.checkpoints()
+        found = checkpoints[-1].carried if checkpoints else {}
+        return all(found.get(partition, 0) >= end for partition, end in ends.items())
+
+    eventually(carried, "all that waits has been carried")
+
+
+def test_an_empty_node_of_a_cluster_that_carries_loses_what_is_gone_since_the_last_checkpoint_alone(
+    carrying: Cluster, carrying_operator: Operator
+) -> None:
+    """What waits in the other partition is not given up."""
+    cluster = carrying
+    running = cluster.start_here("a", replay_window_s=0.5)
+    with Sender(cluster) as sender:
+        carry_all(cluster, sender)
+        cluster.stop_here(running)
+        last = cluster.checkpoints()[-1]
+        begin = parse_source(sender.schedule(at_ms=now_ms() + HOUR_MS, key=key_in(0)).result())[2] + 1
+        delete_records(cluster, {0: begin, 1: last.carried[1]})
+        shutil.rmtree(cluster.data_dir("a"))
+        for node in "ab":
+            cluster.start_here(node, replay_window_s=0.5)
+            cluster.wait_state(node, NodeState.REFUSING)
+        done = accept(cluster, carrying_operator, "--execute")
+        assert done.code == 0
+        read = {partition: min(at, last.seen[partition]) for partition, at in last.carried.items()}
+        assert [(part["partition"], part["read"], part["lost"]) for part in done.data["partitions"]] == [
+            (0, read[0], begin - read[0]),
+            (1, read[1], max(0, last.carried[1] - read[1])),
+        ]
+        assert done.data["goes_on"] == ["a", "b"]
+        cluster.wait_candidates(2)
+        for id_ in waiting_in(1):
+            sender.run_now(id_)
+        sender.schedule(b"after", key=key_in(0))
+        sender.flush()
+        cluster.wait_delivered(COUNT + 1)
+    eventually(lambda: {cluster.member(node)["pending"] for node in "ab"} == {0}, "all else is lost")
+
+
+def test_where_the_outcomes_topic_was_made_anew_an_empty_node_begins_once_that_is_accepted(
+    carrying: Cluster, carrying_operator: Operator
+) -> None:
+    cluster = carrying
+    running = cluster.start_here("a", replay_window_s=0.5)
+    with Sender(cluster) as sender:
+        carry_all(cluster, sender)
+        cluster.stop_here(running)
+        cluster.delete_topic(cluster.names.outcomes)
+        cluster.create_again()
+        shutil.rmtree(cluster.data_dir("a"))
+        cluster.start_here("a", replay_window_s=0.5)
+        assert "it was made anew" in cluster.wait_state("a", NodeState.REFUSING)["reason"]
+        done = accept(cluster, carrying_operator, "--execute")
+        assert (done.code, done.data["goes_on"]) == (0, ["a"])
+        cluster.wait_candidates(1)
+        for id_ in (*waiting_in(0), *waiting_in(1)):
+            sender.run_now(id_)
+        sender.flush()
+        cluster.wait_delivered(2 * COUNT)

@@ -7,22 +7,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import msgspec
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
 
 from delayline.names import source
 from delayline.outcome_kinds import OutcomeKind
+from delayline.times import DAY_MS
 from node.core.outcome_record import OutcomeRecord, encode_outcome
 from node.core.ports import Unanswered
 from node.kafka import duplicates
 from node.kafka.applier import NotRebuildable
 from node.kafka.checkpoints import CheckpointReader, KafkaLog
 from node.kafka.duplicates import Duplicates, read_duplicates
+from store.told import Told, looked
 from tests.support.cluster import Cluster
 from tests.support.keys import KEYRING, FixedKeys
 from tests.support.requests import Sender, now_ms
 from tests.support.retention import alter_topic
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, eventually
 
 REQUESTS = 10
 ALL = {0: REQUESTS, 1: REQUESTS}
@@ -34,17 +37,42 @@ class Topics:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._client = {"bootstrap.servers": cluster.bootstrap}
+        follower = CheckpointReader(self._client, cluster.names, 0, FixedKeys(KEYRING), lambda: None)
+        self._log = KafkaLog(self._client, cluster.names, 0, [0, 1], follower)
+        self.known: Told | None = None
+        self.look(is_first=True)
         with Sender(cluster) as sender:
             for number in range(2 * REQUESTS):
                 sender.schedule(partition=number % 2)
 
+    def look(self, *, is_first: bool = False) -> None:
+        """As a leader looks at the outcomes topic, once it has all markers."""
+        topic = self.cluster.names.outcomes
+        eventually(
+            lambda: self._log.ends(topic, [0]) == self._log.ends(topic, [0], IsolationLevel.READ_UNCOMMITTED),
+            "all is committed",
+        )
+        self.known = looked(self.known, self._log.outcomes(), is_first=is_first)
+
+    def lack(self) -> str:
+        """What it lacks to tell which requests are duplicates, once the brokers tell."""
+
+        def found() -> str:
+            try:
+                self.read({0: 0, 1: 0})
+            except NotRebuildable as error:
+                return str(error)
+            except Unanswered:
+                pass  # of another topic the client has to learn first
+            return ""
+
+        return eventually(found, "it lacks something")
+
     def read(
         self, begins: dict[int, int], to: dict[int, int] | None = None, *, ends: bool = False
     ) -> Duplicates:
-        names = self.cluster.names
-        follower = CheckpointReader(self._client, names, 0, FixedKeys(KEYRING), lambda: None)
-        kafka_log = KafkaLog(self._client, names, 0, [0, 1], follower)
-        return read_duplicates(self._client, names, 0, kafka_log, lambda: ends, begins, to or ALL)
+        asked = begins, to or ALL, self.known
+        return read_duplicates(self._client, self.cluster.names, 0, self._log, lambda: ends, *asked)
 
     def told(
         self, partition: int, offset: int, kind: str = OutcomeKind.DUPLICATE
@@ -58,21 +86,28 @@ class Topics:
         )
 
     @contextmanager
-    def transaction(self, *places: tuple[int, int], kind: str = OutcomeKind.DUPLICATE) -> Iterator[Producer]:
-        """One that is open, with these outcomes."""
+    def transaction(
+        self, *places: tuple[int, int], kind: str = OutcomeKind.DUPLICATE, ago_ms: int = 0
+    ) -> Iterator[Producer]:
+        """One that is open, with these outcomes, told so long ago."""
         producer = Producer(
             self._client | {"transactional.id": f"{self.cluster.name}-writer", "linger.ms": 0, "log_level": 0}
         )
         producer.init_transactions(PATIENCE_S)
         producer.begin_transaction()
         for place in places:
-            producer.produce(*self.told(*place, kind), partition=0)
+            producer.produce(*self.told(*place, kind), partition=0, timestamp=now_ms() - ago_ms)
         assert producer.flush(PATIENCE_S) == 0
         yield producer
 
-    def commit(self, *places: tuple[int, int], kind: str = OutcomeKind.DUPLICATE) -> None:
-        with self.transaction(*places, kind=kind) as producer:
+    def commit(self, *places: tuple[int, int], kind: str = OutcomeKind.DUPLICATE, ago_ms: int = 0) -> None:
+        with self.transaction(*places, kind=kind, ago_ms=ago_ms) as producer:
             producer.commit_transaction(PATIENCE_S)
+
+    def forget(self, end: int) -> None:
+        """Retention takes the outcomes below that."""
+        gone = TopicPartition(self.cluster.names.outcomes, 0, end)
+        self.cluster.admin.delete_records([gone])[gone].result(PATIENCE_S)
 
     def among(self, found: Duplicates) -> list[tuple[int, int]]:
         return [
@@ -139,13 +174,55 @@ def test_where_no_request_is_in_question_no_outcome_is(topics: Topics) -> None:
     assert topics.among(topics.read({0: REQUESTS, 1: REQUESTS})) == []
 
 
-def test_outcomes_that_retention_may_have_taken_are_missed(topics: Topics) -> None:
-    """They are as old as the requests, unless the topic keeps what is older than these."""
-    cluster = topics.cluster
+def test_outcomes_that_retention_may_have_taken_are_missed_however_long_it_is_by_now(topics: Topics) -> None:
     topics.commit((0, 1), (0, 2))
-    gone = TopicPartition(cluster.names.outcomes, 0, 1)
-    cluster.admin.delete_records([gone])[gone].result(PATIENCE_S)
-    assert topics.among(topics.read({0: 0, 1: 0})) == [(0, 2)], "it keeps outcomes for a week"
-    alter_topic(cluster, cluster.names.outcomes, "retention.ms", "1000")
-    with pytest.raises(NotRebuildable, match="outcomes/0 begins at offset 1"):
+    topics.look()
+    topics.forget(1)
+    alter_topic(topics.cluster, topics.cluster.names.outcomes, "retention.ms", str(365 * DAY_MS))
+    with pytest.raises(NotRebuildable, match=r"outcomes/0 may lack .*, for it has all since \d+ alone"):
+        topics.read({0: 0, 1: 0})
+
+
+def test_what_is_no_younger_than_outcomes_of_before_the_requests_is_not_missed(topics: Topics) -> None:
+    topics.commit((1, 1), (1, 2), ago_ms=DAY_MS)
+    topics.commit((0, 2))
+    topics.forget(1)
+    assert topics.among(topics.read({0: 0, 1: 0})) == [(0, 2), (1, 2)]
+
+
+def test_what_was_told_before_the_requests_came_is_not_missed_though_nothing_is_left_to_tell_how_old_it_was(
+    topics: Topics,
+) -> None:
+    topics.commit((1, 1))
+    topics.look()
+    assert topics.known is not None
+    topics.forget(topics.known.end)
+    with pytest.raises(NotRebuildable):
+        topics.read({0: 0, 1: 0})
+    topics.known = msgspec.structs.replace(topics.known, written_ms=now_ms() - DAY_MS)
+    assert topics.among(topics.read({0: 0, 1: 0})) == []
+
+
+def test_what_was_told_in_a_topic_of_before_is_missed_though_the_new_one_begins_at_its_beginning(
+    topics: Topics,
+) -> None:
+    topics.commit((0, 1))
+    topics.look()
+    topics.cluster.delete_topic(topics.cluster.names.outcomes)
+    topics.cluster.create_again()
+    assert "for it was made anew" in topics.lack()
+    topics.look()
+    assert "for it has all since" in topics.lack()
+
+
+def test_so_is_all_where_no_leader_has_looked(topics: Topics) -> None:
+    topics.known = None
+    with pytest.raises(NotRebuildable, match="no leader has looked"):
+        topics.read({0: 0, 1: 0})
+
+
+def test_so_is_what_the_topic_has_lost_at_its_end(topics: Topics) -> None:
+    assert topics.known is not None
+    topics.known = msgspec.structs.replace(topics.known, end=topics.known.end + 1)
+    with pytest.raises(NotRebuildable, match="it has lost its end"):
         topics.read({0: 0, 1: 0})

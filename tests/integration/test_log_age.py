@@ -74,3 +74,16 @@ def test_where_retention_comes_near_status_doctor_and_metric_say_so_until_it_is_
     becomes(lambda: scraped(port).get("delayline_retention_near_partitions"), 0.0)
     eventually(lambda: cluster.member("a").get("near") == [], "it says so no more")
     assert near_by_doctor(cluster) == []
+
+
+def test_a_partition_whose_leader_does_not_answer_is_left_out_and_the_others_are_known(
+    make_cluster: MakeCluster,
+) -> None:
+    """One that is not there has none."""
+    cluster = make_cluster(targets=())
+    first_ms = append(cluster)
+    no_reader: Any = None
+    log = KafkaLog(cluster.connection.client_config(), cluster.names, 0, [0, 1, 7], no_reader)
+
+    assert log.led_high_watermarks() == {0: 1, 1: 0}
+    assert log.first_since(first_ms, {0: 1, 1: 0, 7: 5}) == {0: 0, 1: 0}

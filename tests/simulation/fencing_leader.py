@@ -107,6 +107,9 @@ class Run:
     def old(self) -> None:
         """See `LogAge`: nothing is carried."""
 
+    def outcomes(self) -> None:
+        """See `LogAge`."""
+
     def ask(self, *op: Any) -> Any:
         """The answer to a step, if it has been given; `Pause` if not."""
         if not self._answers:

@@ -259,6 +259,9 @@ class Process:
             }
         return self._old
 
+    def outcomes(self) -> None:
+        """See `LogAge`: nothing is told but what is there, and nothing of it goes."""
+
     def kill(self) -> None:
         """Ends the process, wherever it is."""
         self.dead = True

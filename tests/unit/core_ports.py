@@ -10,6 +10,7 @@ from node.core.ports import TARGET_UNKNOWN, Offsets, Outgoing, Pauses, Selection
 from node.core.steps import StepDown
 from node.refusal import Refusing
 from store.checkpoint import Checkpoint, Lineage, Vector
+from store.told import Look
 from tests.support.keys import KEYRING
 
 NAMES = ClusterNames("delay")
@@ -58,9 +59,13 @@ class FakeLogAge:
 
     def __init__(self) -> None:
         self.offsets: Vector | None = None
+        self.look: Look | None = None
 
     def old(self) -> Vector | None:
         return self.offsets
+
+    def outcomes(self) -> Look | None:
+        return self.look
 
 
 class FakeElection:

@@ -26,6 +26,7 @@ from store.checkpoint import Checkpoint, Reached, Vector
 from store.keys import RecordId
 from store.rocks import RocksStore
 from store.rows import NewerCarry, encode_carry
+from store.told import Told
 from store.view import View
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.keys import KEYRING, FixedKeys
@@ -36,6 +37,7 @@ NAMES = ClusterNames("delay")
 CARRYING = ClusterSettings(partitions=2, retention_ms=86_400_000)
 NOT_CARRYING = ClusterSettings(partitions=2)
 NONE: Container[RecordId] = frozenset()
+LATER_MS = sample_checkpoint().at_ms + 1
 
 
 @pytest.mark.parametrize(
@@ -103,13 +105,15 @@ class Opened:
     def __init__(self, view: View, settings: ClusterSettings = CARRYING) -> None:
         self.view = view
         self.asked: list[tuple[Vector, Vector]] = []
+        self.told: Told | None = None
         self.duplicates: list[Container[RecordId] | Exception] = [NONE]
         keys = FixedKeys(KEYRING)
         known = KnownSettings({}, NAMES, SettingsVersions.of(settings), keys, lambda _: None)
         self.applier = Applier({}, NAMES, known, keys, view, lambda: None, self._duplicates)
 
-    def _duplicates(self, begins: Vector, to: Vector) -> Container[RecordId]:
+    def _duplicates(self, begins: Vector, to: Vector, told: Told | None) -> Container[RecordId]:
         self.asked.append((begins, to))
+        self.told = told
         answer = self.duplicates.pop(0) if len(self.duplicates) > 1 else self.duplicates[0]
         if isinstance(answer, Exception):
             raise answer
@@ -136,10 +140,10 @@ def carried(*carried: int, **changes: Any) -> Checkpoint:
 
 def test_an_empty_view_begins_where_the_last_checkpoint_says_that_it_may(log: Log, view: View) -> None:
     log.begins = {0: 30, 1: 0}
-    opened = Opened(view)
-    opened.applier.open(lambda: carried(40, 0))
+    opened, told = Opened(view), Told("topic", 0, 7, 5_000, 0)
+    opened.applier.open(lambda: carried(40, 0, told=told))
     assert (log.reached, view.reached().read) == ({0: 40, 1: 0}, {0: 40, 1: 0})
-    assert opened.asked == [({0: 40, 1: 0}, {0: 60, 1: 60})]
+    assert (opened.asked, opened.told) == ([({0: 40, 1: 0}, {0: 60, 1: 60})], told)
 
 
 def test_a_partition_that_the_last_checkpoint_lacks_is_read_from_its_beginning(log: Log, view: View) -> None:
@@ -198,13 +202,39 @@ def test_an_empty_view_does_not_begin_where_what_waits_may_be_gone(log: Log, vie
     assert log.reached == {0: 40, 1: 51}
 
 
+def given_up(read: Vector, begin: Vector, at_ms: int = LATER_MS) -> Gap:
+    return Gap(read, begin, Author("somebody", "why", at_ms))
+
+
 def test_what_an_operator_has_given_up_is_left_out_and_the_rest_begins_as_it_may(
     log: Log, view: View
 ) -> None:
     log.begins = {0: 30, 1: 55}
-    gap = Gap({0: 0, 1: 0}, {0: 30, 1: 55}, Author("somebody", "why", 1))
-    Opened(view).applier.open(lambda: carried(40, 50), gap)
+    opened = Opened(view)
+    opened.applier.open(lambda: carried(40, 50), given_up({0: 40, 1: 50}, {0: 40, 1: 55}))
     assert log.reached == {0: 40, 1: 55}
+    assert opened.asked == [({0: 40, 1: 55}, {0: 60, 1: 60})], "what is gone nobody asks about"
+
+
+@pytest.mark.parametrize("read", [{0: 0, 1: 0}, {0: 40, 1: 49}], ids=["nothing", "less than was carried"])
+def test_a_gap_for_who_has_read_other_than_was_carried_is_none_for_an_empty_view(
+    log: Log, view: View, read: Vector
+) -> None:
+    log.begins = {0: 30, 1: 55}
+    with pytest.raises(NotRebuildable):
+        Opened(view).applier.open(lambda: carried(40, 50), given_up(read, {0: 40, 1: 55}))
+
+
+def test_with_a_gap_goes_what_the_outcomes_do_not_tell_of_duplicates(log: Log, view: View) -> None:
+    opened = Opened(view)
+    opened.duplicates = [NotRebuildable("the outcomes topic was made anew")]
+    begin = {0: 40, 1: 50}
+    for other in (given_up({0: 30, 1: 40}, begin), given_up(begin, begin, at_ms=1)):
+        with pytest.raises(NotRebuildable):
+            opened.applier.open(lambda: carried(40, 50), other)
+    assert view.reached().read == {0: 0, 1: 0}
+    opened.applier.open(lambda: carried(40, 50), given_up(begin, begin))
+    assert log.reached == {0: 40, 1: 50}
 
 
 def test_nothing_begins_in_a_log_that_has_lost_its_end(log: Log, view: View) -> None:
@@ -235,6 +265,20 @@ def test_a_place_is_lost_where_an_empty_view_would_lack_nothing(
     with pytest.raises(error, match=r"delay.buffer/1 begins at offset 50; the view has read to 1"):
         Opened(view, settings).applier.open(lambda: last)
     assert log.open == 0
+
+
+def test_a_view_is_kept_where_an_empty_one_could_not_tell_duplicates(log: Log, view: View) -> None:
+    take(view, at(0, 0, schedule(5_000)), at(1, 0, schedule(5_000)))
+    log.begins = {0: 1, 1: 50}
+    opened = Opened(view)
+    opened.duplicates = [NotRebuildable("outcomes are gone"), Unanswered("a transaction is open"), NONE]
+    with pytest.raises(OffsetsGone, match="the view has read to 1; and outcomes are gone"):
+        opened.applier.open(lambda: carried(40, 50))
+    with pytest.raises(Unanswered):
+        opened.applier.open(lambda: carried(40, 50))
+    with pytest.raises(PlaceLost):
+        opened.applier.open(lambda: carried(40, 50))
+    assert opened.asked == [({0: 40, 1: 50}, {0: 60, 1: 60})] * 3
 
 
 def test_so_it_is_where_a_partition_was_not_read_at_all(log: Log, view: View) -> None:
@@ -294,9 +338,9 @@ def test_which_of_them_are_duplicates_is_asked_for_again_until_it_is_known(log: 
     opened.duplicates = [Unanswered("a transaction is open"), {(0, 41)}]
     with pytest.raises(Unanswered):
         opened.applier.open(lambda: carried(40, 50))
-    assert (log.open, view.reached().read) == (0, {0: 40, 1: 50})
-    opened.applier.open(lambda: carried(45, 55, seen={0: 70, 1: 70}))
-    assert opened.asked == [({0: 40, 1: 50}, {0: 60, 1: 60})] * 2
+    assert (log.open, view.reached().read) == (0, {0: 0, 1: 0}), "it has not begun"
+    opened.applier.open(lambda: carried(40, 55, seen={0: 70, 1: 70}))
+    assert opened.asked == [({0: 40, 1: 50}, {0: 60, 1: 60}), ({0: 40, 1: 55}, {0: 70, 1: 70})]
     kept = schedule(5_000, "a")._replace(keep=True)
     take(view, at(0, 40, kept), at(0, 41, kept._replace(id="b")))
     assert view.pending() == 1

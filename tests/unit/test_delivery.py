@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from node.core.ports import Doubtful, Pauses, RecordRefused
 from node.core.steps import Step, StepDown, Wait
 from store.holds import MOST_HOLDS
 from store.selection import Limits
+from store.told import Look, Told
 from store.view import View
 from tests.unit.core_ports import NAMES, FakePorts
 from tests.unit.view_records import MANY, at, reschedule, schedule, take
@@ -64,6 +66,40 @@ def test_a_leader_that_lacks_a_partition_of_which_the_last_one_has_read_waits_fo
     for _ in range(3):
         assert run_to_wait(leadership).until_ms is None
     assert (ports.outbox.sent, ports.log.checkpoints[-1].seen[2]) == ([], 1)
+
+
+def test_checkpoints_say_what_is_known_of_the_outcomes_topic_and_the_next_leaders_go_on_from_it(
+    ports: FakePorts, view: View, delivery: Delivery
+) -> None:
+    leadership = delivery.run()
+    run_to_wait(leadership)
+    ports.age.look = Look("topic", 0, 5, 900, NOW_MS)
+    take(view, at(0, 0, schedule(ports.clock.now)))
+    run_to_wait(leadership)
+    ports.age.look = None
+    leadership = new_delivery(ports, view, MANY).run()
+    run_to_wait(leadership)
+    ports.age.look = Look("anew", 0, 0, None, NOW_MS + 1)
+    take(view, at(0, 1, schedule(ports.clock.now)))
+    run_to_wait(leadership)
+    found = [told for told, _ in groupby(one.told for one in ports.log.checkpoints)]
+    whole, anew = Told("topic", 0, 5, NOW_MS, 0), Told("anew", 0, 0, NOW_MS + 1, NOW_MS + 1)
+    assert found == [None, whole, anew]
+
+
+def test_a_lane_that_has_carried_does_not_believe_the_first_topic_that_it_finds(
+    ports: FakePorts, view: View, delivery: Delivery
+) -> None:
+    leadership = delivery.run()
+    run_to_wait(leadership)
+    last = ports.log.checkpoints[-1]
+    ports.log.checkpoints.append(msgspec.structs.replace(last, number=last.number + 1, carried={0: 1}))
+    ports.age.look = Look("topic", 0, 5, 900, NOW_MS)
+    leadership = new_delivery(ports, view, MANY).run()
+    run_to_wait(leadership)
+    take(view, at(0, 0, schedule(ports.clock.now)))
+    run_to_wait(leadership)
+    assert ports.log.checkpoints[-1].told == Told("topic", 0, 5, NOW_MS, NOW_MS)
 
 
 def test_a_leader_whose_clock_is_set_back_a_little_waits_for_it(

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import cast
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from delayline.settings import ClusterSettings
 from delayline.settings_versions import SettingsVersions
 from delayline.times import DAY_MS, HOUR_MS
 from node.kafka.checkpoints import KafkaLog
-from node.kafka.log_age import KafkaLogAge, near_ms
+from node.kafka.log_age import KafkaLogAge, most_window_ms, near_ms
+from node.kafka.topics import TopicMissing
 from node.worker import Roster
 from store.checkpoint import Checkpoint, Vector
+from store.told import Look
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.waiting import eventually
 
@@ -23,14 +28,38 @@ END = 1_000
 
 
 class HourlyLog:
-    """Of each partition END records, one an hour, the last one now."""
+    """Of each partition END records, one an hour, the last one now; `leaderless` ones do not answer."""
 
-    def high_watermarks(self) -> Vector:
-        return {0: END, 1: END}
+    def __init__(self) -> None:
+        self.leaderless: set[int] = set()
+        self.looked = 0
+
+    def led_high_watermarks(self) -> Vector:
+        return {partition: END for partition in range(2) if partition not in self.leaderless}
 
     def first_since(self, at_ms: int, ends: Vector) -> Vector:
         hours = -(-(time.time_ns() // 1_000_000 - at_ms) // HOUR_MS)
         return {partition: max(0, end - hours) for partition, end in ends.items()}
+
+    def outcomes(self) -> Look:
+        self.looked += 1
+        if self.looked == 1:
+            raise TopicMissing("there are no outcomes")
+        return Look("topic", 0, self.looked, None, 1_000)
+
+
+@contextmanager
+def running(age: KafkaLogAge) -> Iterator[KafkaLogAge]:
+    age.start(Roster())
+    try:
+        yield age
+    finally:
+        age.stop()
+        age.join()
+
+
+def made(log: HourlyLog, retention_ms: int, last: Checkpoint, replay_window_ms: int = DAY_MS) -> KafkaLogAge:
+    return KafkaLogAge(cast("KafkaLog", log), settings(retention_ms), replay_window_ms, [0, 1], lambda: last)
 
 
 def checkpoint(carried: Vector) -> Checkpoint:
@@ -52,18 +81,53 @@ def test_near_is_behind_where_a_leader_lets_go_and_before_retention(window_ms: i
 
 
 def test_a_partition_is_named_from_that_age_on_and_not_before() -> None:
-    near = END - near_ms(WEEK_MS, DAY_MS) // HOUR_MS
-    last = checkpoint({0: near - 2, 1: near + 2})
-    age = KafkaLogAge(cast("KafkaLog", HourlyLog()), settings(WEEK_MS), DAY_MS, [0, 1], lambda: last)
+    near = END - near_ms(WEEK_MS, DAY_MS + HOUR_MS) // HOUR_MS
+    age = made(HourlyLog(), WEEK_MS, checkpoint({0: near - 2, 1: near + 2}))
     assert age.near() is None, "nobody has asked yet"
-    age.start(Roster())
-    try:
+    with running(age):
         eventually(lambda: age.near() is not None, "the brokers have told")
         found = age.near() or []
-    finally:
-        age.stop()
-        age.join()
     assert [(one.partition, one.carried) for one in found] == [(0, near - 2)]
+
+
+def test_where_one_partition_has_no_leader_the_others_grow_old_and_what_was_near_stays_so() -> None:
+    log, last = HourlyLog(), checkpoint({0: 0, 1: 0})
+    age = made(log, WEEK_MS, last)
+    log.leaderless = {0}
+    with running(age):
+        eventually(lambda: age.near() is not None, "one has told")
+        assert [one.partition for one in age.near() or []] == [1]
+        assert (age.old() or {})[0] == 0 < (age.old() or {})[1]
+    log.leaderless = {1}
+    again = made(log, 1_000, last)
+    with running(again):
+        eventually(lambda: (again.old() or {})[0], "one has told")
+        log.leaderless = {0}
+        eventually(lambda: (again.old() or {})[1], "the other one has")
+        assert [one.partition for one in again.near() or []] == [0, 1]
+
+
+def test_a_look_at_the_outcomes_is_taken_again_where_they_were_missing() -> None:
+    age = made(HourlyLog(), 100, checkpoint({}))
+    with running(age):
+        eventually(age.outcomes, "it has found some")
+    look = age.outcomes()
+    assert look is not None
+    assert look.topic_id == "topic"
+
+
+def test_a_replay_window_that_is_too_long_for_the_retention_is_said_once() -> None:
+    with capture_logs() as lines, running(made(HourlyLog(), 100, checkpoint({}), replay_window_ms=50)) as age:
+        eventually(lambda: (look := age.outcomes()) is not None and look.end > 3, "it goes on")
+    found = [line["detail"] for line in lines if line["event"] == "replay-window-too-long"]
+    assert found == ["replay_window_s is 0.05; the cluster keeps its log for 100ms: at most 0.04"]
+
+
+def test_the_longest_replay_window_is_not_complained_of() -> None:
+    assert most_window_ms(100) == 40
+    with capture_logs() as lines, running(made(HourlyLog(), 100, checkpoint({}), replay_window_ms=40)) as age:
+        eventually(lambda: (look := age.outcomes()) is not None and look.end > 3, "it goes on")
+    assert not [line for line in lines if line["event"] == "replay-window-too-long"]
 
 
 def test_a_cluster_that_carries_nothing_has_no_retention_to_fear() -> None:
