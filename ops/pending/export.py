@@ -22,7 +22,7 @@ from ops.clients.zookeeper import read_keys, registry, required_keys
 from ops.errors import ConflictError, NotFoundError
 from ops.pending.content import BufferContent
 from ops.pending.file import require_free, write_file
-from ops.pending.journal import TAKEN, Journal, JournalState
+from ops.pending.journal import TAKEN, Into, Journal, JournalState
 from ops.pending.line import Found, MessageLine, encode_line
 from ops.pending.listing import Listing, Rows, list_pending
 from ops.pending.pace import Pace, Say
@@ -39,50 +39,84 @@ _TOO_LATE: Final = "too-late"
 @dataclass(slots=True)
 class Exported:
     """What an export has done. `outcomes`: of the cancels of this run; `later`: messages that were asked for
-    since it began.
+    since it began; `left`: why some wait still, if some do.
     """
 
     messages: int
     outcomes: Counter[str] = field(default_factory=Counter)
     later: int = 0
+    left: ConflictError | None = None
+
+
+def ends_of(config: ConnectionConfig) -> dict[int, int]:
+    """Where the buffer ends now: an export that begins now takes what was asked for below."""
+    return KafkaAdmin(config).ends(_buffer(config))
 
 
 def survey(config: ConnectionConfig) -> Listing:
     """What waits now, counted: changes nothing."""
-    return list_pending(config, KafkaAdmin(config).ends(_buffer(config)))
+    return list_pending(config, ends_of(config))
 
 
 def copy(config: ConnectionConfig, file: Path, rate: float, say: Say) -> Exported:
     """Writes what waits into a file; it goes on waiting."""
     require_free(file, None)
-    content = _content(config)
-    listing = list_pending(config, KafkaAdmin(config).ends(content.names.buffer))
+    waiting = Waiting(config, ends_of(config))
     export = f"copy-{uuid.uuid4()}"
-    pace = Pace(rate, say)
-    count = write_file(file, export, _copied(content, listing.rows, export, pace))
-    _require_all(content, listing.rows)
-    return Exported(count, later=listing.later)
+    count = write_file(file, export, waiting.lines(export, Pace(rate, say)))
+    waiting.require_all()
+    return Exported(count, later=waiting.later)
 
 
-def _copied(content: BufferContent, rows: Rows, export: str, pace: Pace) -> Iterator[MessageLine]:
-    for place, found in enumerate(content.rows(rows), 1):
-        pace.add(1, "messages copied")
-        yield msgspec.structs.replace(found.message, export=export, place=place)
+class Waiting:
+    """What waits and was asked for below `ends`, to be read once; it goes on waiting."""
+
+    def __init__(self, config: ConnectionConfig, ends: Mapping[int, int]) -> None:
+        self._content = _content(config)
+        self._listing = list_pending(config, ends)
+
+    @property
+    def later(self) -> int:
+        """How many messages were asked for since."""
+        return self._listing.later
+
+    def lines(self, export: str, pace: Pace) -> Iterator[MessageLine]:
+        """The messages, as lines of an export of this name."""
+        for place, found in enumerate(self._content.rows(self._listing.rows), 1):
+            pace.add(1, "messages read")
+            yield msgspec.structs.replace(found.message, export=export, place=place)
+
+    def require_all(self) -> None:
+        """Raises ConflictError where something that waits could not be read."""
+        unread = _unread(self._content, self._listing.rows)
+        if unread is not None:
+            raise unread
 
 
-def _require_all(content: BufferContent, rows: Rows) -> None:
-    """Raises ConflictError where something that waits could not be read."""
-    if rows.left:
-        shown = ", ".join(f"{content.names.buffer}/{p}/{o}" for p, o in rows.first_left(_SHOWN))
-        raise ConflictError(
-            f"{rows.left} messages wait whose requests are not in the log, among them {shown}: the file lacks"
-            " them; see 'delayline message show --source' of each"
-        )
+def _unread(content: BufferContent, rows: Rows) -> ConflictError | None:
+    """What is to be said where something that waits could not be read."""
+    if not rows.left:
+        return None
+    shown = ", ".join(f"{content.names.buffer}/{p}/{o}" for p, o in rows.first_left(_SHOWN))
+    return ConflictError(
+        f"{rows.left} messages wait whose requests are not in the log, among them {shown}: they are in no"
+        " file; see 'delayline message show --source' of each"
+    )
 
 
-def move(config: ConnectionConfig, file: Path, rate: float, author: Author, say: Say) -> Exported:
+def move(
+    config: ConnectionConfig,
+    file: Path,
+    rate: float,
+    author: Author,
+    say: Say,
+    *,
+    ends: Mapping[int, int] | None = None,
+    into: Into | None = None,
+) -> Exported:
     """Takes what waits out of the cluster, and writes all that was ever taken out into the file. What was
-    killed is gone on with.
+    killed is gone on with. `ends`: only what was asked for below (default: by now). `into`: where it will
+    be imported, if that is known.
 
     Raises OperatorError; then it can be run again, and nothing is lost or doubled.
     """
@@ -97,13 +131,33 @@ def move(config: ConnectionConfig, file: Path, rate: float, author: Author, say:
     state = journal.state()
     if state.number:
         say(f"goes on with an export that has {state.taken} messages")
+    if into is not None:
+        _bind(journal, transactions, state, into)
     with Taker(content, ring, journal, transactions, state.open) as taker:
         mover = _Mover(content, taker, state, Pace(rate, say))
-        done = mover.run()
+        done = mover.run(ends or ends_of(config))
     if journal.log.strangers:
         say(f"{journal.log.strangers} records of {journal.log.topic} are not the service's: passed over")
     done.messages = write(journal, export, file)
     return done
+
+
+def _bind(journal: Journal, transactions: Transactions, state: JournalState, into: Into) -> None:
+    """Writes down where it goes, before anything is taken out for that."""
+    require_bound(state, into)
+    if state.into is None:
+        transactions.begin()
+        journal.write(transactions.producer, into)
+        transactions.commit()
+
+
+def require_bound(state: JournalState, into: Into) -> None:
+    """ConflictError if what was taken out goes into another cluster: here it would be delivered again."""
+    if state.into is not None and state.into != into:
+        raise ConflictError(
+            f"what was taken out is moved into cluster {state.into.cluster}, whose buffer has the id"
+            f" {state.into.buffer_id}: go on with that; once all of it is there, 'delayline pending forget'"
+        )
 
 
 def write(journal: Journal, export: str, file: Path) -> int:
@@ -122,23 +176,24 @@ class _Mover:
         self._pace = pace
         self._outcomes: Counter[str] = Counter()
 
-    def run(self) -> Exported:
+    def run(self, ends: Mapping[int, int]) -> Exported:
         if self._open is not None:
             self._number += 1
             self._outcomes.update(self._taker.settle(self._open))
-        ends = KafkaAdmin(self._content.config).ends(self._content.names.buffer)
         while True:
             listing = list_pending(self._content.config, ends, self._taker.applied or None)
             if not listing.messages:
                 return Exported(0, self._outcomes, listing.later)
-            if not self._round(listing, ends):
-                _require_all(self._content, listing.rows)
-                raise ConflictError(
-                    f"{listing.messages} messages wait and cannot be taken out: run it again, and if it says"
-                    " so again, see 'delayline message list'"
-                )
+            if not self._round(listing):
+                return Exported(0, self._outcomes, listing.later, self._left(listing))
 
-    def _round(self, listing: Listing, ends: Mapping[int, int]) -> bool:
+    def _left(self, listing: Listing) -> ConflictError:
+        return _unread(self._content, listing.rows) or ConflictError(
+            f"{listing.messages} messages wait and cannot be taken out: run it again, and if it says so"
+            " again, see 'delayline message list'"
+        )
+
+    def _round(self, listing: Listing) -> bool:
         """Whether anything of it has ended."""
         ended = False
         fitting = (one for one in self._content.rows(listing.rows) if _fits(one))

@@ -48,6 +48,7 @@ WITH_SASL = "--bootstrap {sasl} -X security.protocol=SASL_PLAINTEXT -X sasl.user
 WRONG_PASSWORD = f"{WITH_SASL} -X sasl.mechanism=PLAIN -X sasl.password=wrong"
 SCRAM = f"{WITH_SASL} -X sasl.mechanism=SCRAM-SHA-256 -X sasl.password=right"
 PAUSE = "cluster pause --reason r"
+MOVE = "pending move {dir}/out.jsonl --confirm {cluster}"
 UNSET = {"DELAYLINE_BOOTSTRAP_SERVERS": "", "DELAYLINE_ZOOKEEPER": "", "DELAYLINE_CLUSTER": ""}
 
 
@@ -207,6 +208,9 @@ _OPERATORS = (
     Row("an export into a folder that is not there", "pending export {dir}/nowhere/out.jsonl", 2),
     Row("an import of a file that is not there", "pending import {dir}/none.jsonl", 2),
     Row("an export, and no cluster", f"pending export {{dir}}/out.jsonl {_confirmed('none')}", 3),
+    Row("a move of a cluster into itself", f"{MOVE} --to-cluster {{cluster}}", 2),
+    Row("a move into a cluster that is not there", f"{MOVE} --to-cluster {{cluster}}-none", 3),
+    Row("a move, and a Kafka that is not there", f"{MOVE} --to-bootstrap {NOWHERE}", 6),
     Row("an unknown format", "due -o xml", 2),
 )
 _TERMINAL = (
