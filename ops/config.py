@@ -26,6 +26,8 @@ Config = TypeVar("Config", bound=KafkaConfig)
 Path_ = Sequence[str | int]  # of a key: ("zookeeper_tls", "ca_file")
 
 FILE_VARIABLE = "DELAYLINE_CONFIG"
+ADDRESS = ("cluster", "bootstrap_servers", "zookeeper")
+"""The settings that say which cluster it is."""
 CLUSTER_KEYS = (
     *("partitions", "lanes", "levels", "levels_ms", "max_delay", "max_delay_ms", "targets"),
     *("dedup_window", "dedup_window_ms", "retention", "retention_ms"),
@@ -76,6 +78,11 @@ class _Flags(_Source):
         return " ".join([flag, *map(str, inner)])
 
 
+class _FlagsOfOther(_Flags):
+    def written(self, path: Path_) -> str:
+        return super().written(path).replace("--", "--to-", 1)
+
+
 FLAGS = {
     "bootstrap_servers": "--bootstrap",
     "kafka": "-X",
@@ -99,8 +106,31 @@ def load(
     """
     variables = os.environ if environment is None else environment
     file = file or (Path(variables[FILE_VARIABLE]) if variables.get(FILE_VARIABLE) else None)
-    flags_given = _Flags({name: value for name, value in (flags or {}).items() if value is not None})
-    sources = [*([_read_file(file)] if file else []), _read_environment(variables), flags_given]
+    sources = [
+        *([_read_file(file)] if file else []),
+        _read_environment(variables),
+        _Flags(_given(flags or {})),
+    ]
+    return _valid(model, sources)
+
+
+def load_other(first: Config, *, file: Path | None, flags: Mapping[str, Any]) -> Config:
+    """The configuration of another cluster, beside that of the `first`: what `flags` (`--to-...`) and the
+    file do not say is as it is there. The file's security settings are all that there are, and the
+    environment, which is about the first one, says nothing. Raises ConfigError.
+    """
+    same = tuple(type(first).model_fields) if file is None else ADDRESS
+    below = _Source({name: getattr(first, name) for name in same})
+    sources = [below, *([_read_file(file)] if file else []), _FlagsOfOther(_given(flags))]
+    return _valid(type(first), sources)
+
+
+def _given(flags: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in flags.items() if value is not None}
+
+
+def _valid(model: type[Config], sources: Sequence[_Source]) -> Config:
+    """What the sources say together; the later wins."""
     merged: dict[str, Any] = {}
     for source in sources:
         merged = _merge(merged, source.values)

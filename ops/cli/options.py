@@ -44,6 +44,28 @@ connection_options = together(
 )
 """Say where the cluster is; they arrive as `**connection`, for `connect`."""
 
+to_options = together(
+    click.option("--to-cluster", help="The new cluster's name."),
+    click.option(
+        "--to-bootstrap",
+        "--to-bootstrap-servers",
+        "to_bootstrap_servers",
+        metavar="HOST:PORT,...",
+        help="Its Kafka brokers.",
+    ),
+    click.option(
+        "--to-zookeeper", metavar="HOST:PORT,...", help="Its ZooKeeper servers, with a chroot if any."
+    ),
+    click.option(
+        "--to-config",
+        "to_file",
+        type=click.Path(path_type=Path),
+        help="YAML file with these and its own security settings, in place of the old cluster's. What neither"
+        " says is as of the old one.",
+    ),
+)
+"""Say where another cluster is; with `connection_options`, for `connect_both`."""
+
 
 class OutputFile(click.Path):
     """A file to write at the end: one that cannot be written is refused before anything begins."""
@@ -67,6 +89,23 @@ def connect(connection: dict[str, Any]) -> ConnectionConfig:
     from node.config import ConnectionConfig  # pydantic is slow, `--help` needs none
 
     return _load(ConnectionConfig, connection)
+
+
+def connect_both(connection: dict[str, Any]) -> tuple[ConnectionConfig, ConnectionConfig]:
+    """The configurations of the cluster of the connection options, and of that of the `--to-` options. Usage
+    error if these are one.
+    """
+    from ops.config import ADDRESS, load_other
+
+    file, to = connection.pop("to_file"), {name: connection.pop(f"to_{name}") for name in ADDRESS}
+    old = connect(connection)
+    new = load_other(old, file=file, flags=to)
+    if all(getattr(old, name) == getattr(new, name) for name in ADDRESS):
+        raise click.UsageError(
+            f"cluster {old.cluster} cannot be moved into itself: name another one with --to-cluster,"
+            " --to-bootstrap or --to-zookeeper"
+        )
+    return old, new
 
 
 def connect_kafka(connection: dict[str, Any]) -> KafkaConfig:

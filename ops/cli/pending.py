@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ops.cli.operator import agree, confirm_option, expect_answer, someone
-from ops.cli.options import OutputFile, connect, connection_options
+from ops.cli.options import OutputFile, connect, connect_both, connection_options, to_options
 from ops.cli.output import Format, emit, emit_one, output_option, say
 
 if TYPE_CHECKING:
+    from ops.pending.export import Exported
     from ops.pending.imports import Checked
     from ops.pending.listing import Listing
 
 
 @click.group("pending")
 def pending_group() -> None:
-    """Move what waits to another cluster, or keep a copy of it: export it to a file, import the file.
+    """Move what waits to another cluster, or keep a copy of it.
 
-    An export takes each message out of its cluster, which goes on delivering: what comes up before it is
-    taken out is delivered there, and is not in the file. Both may be killed at any moment and started again.
+    A move is an export to a file, and an import of that. An export takes each message out of its cluster,
+    which goes on delivering: what comes up before it is taken out is delivered there, and is not in the file.
+    All three may be killed at any moment and started again.
     """
 
 
@@ -34,21 +36,96 @@ _rate_option = click.option(
     metavar="N",
     help="Messages a second, at most.",
 )
+_give_up_option = click.option(
+    "--give-up-open",
+    is_flag=True,
+    help="Go on where it cannot be told any more what became of the messages asked for last.",
+)
 _file_argument = click.argument("messages", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 
 SURVEY_COLUMNS = {"state": "state", "target": "target", "messages": "messages", "first_due": "first due"}
 REFUSED_COLUMNS = {"line": "line", "source": "source", "code": "code", "detail": "detail"}
 
 
+@pending_group.command(
+    "move", epilog="Example: delayline pending move moved.jsonl --confirm delay --to-cluster delay2"
+)
+@click.argument("messages", metavar="[FILE]", type=OutputFile(), required=False)
+@click.option("--dry-run", is_flag=True, help="Check what waits, and change nothing; needs no FILE.")
+@_give_up_option
+@_rate_option
+@confirm_option
+@to_options
+@output_option
+@connection_options
+def move_command(
+    output: Format,
+    messages: Path | None,
+    rate: float,
+    confirm: str | None,
+    *,
+    dry_run: bool,
+    give_up_open: bool,
+    **options: Any,
+) -> int:
+    """Move what waits into another cluster, each message once.
+
+    The old cluster is that of the connection options, and is the one to confirm. If the new one would refuse
+    a message, nothing is changed, and the exit code is 5. What is taken out is kept in FILE. What was asked
+    for after it has begun stays. Killed, it is started again with the same words.
+    """
+    from ops.pending import move
+    from ops.pending.listing import hidden_words
+
+    file = messages if dry_run else _named(messages)
+    if not dry_run:
+        expect_answer(confirm)
+    old, new = connect_both(options)
+    where = f"{new.cluster} at {new.bootstrap_servers}"
+    what = f"cluster {old.cluster} will not deliver what waits in it, but {where} will"
+    if confirm is not None and not dry_run:
+        agree(old.cluster, confirm, what)  # a wrong name is not to wait for the check
+    way = move.between(old, new)
+    plan = move.check(way, file, rate, say)
+    checked = plan.checked
+    _say_checked(checked)
+    if plan.hidden:
+        say(hidden_words(plan.hidden))
+    if file is None or dry_run or checked.refusals:
+        say("nothing was changed")
+        columns = {key: name for key, name in REFUSED_COLUMNS.items() if key != "line"}
+        return _show_checked(output, checked, {"messages": checked.left}, columns)
+    agree(old.cluster, confirm, what)
+    who = someone(f"move from {old.cluster} into {where}")
+    done = move.move(way, plan, file, rate, who, say, give_up_open=give_up_open)
+    emit_one(output, _exported(output, file, done.exported) | {"imported": done.imported})
+    say(_left_to_do(done.exported))
+    return 0
+
+
+def _left_to_do(done: Exported) -> str:
+    """What follows a move."""
+    if done.too_large or done.hidden:
+        return (
+            f"not all is moved ({done.too_large} too large, {done.hidden} hidden, {done.later} later): do not"
+            " stop the old cluster's nodes yet"
+        )
+    if done.later:
+        return (
+            f"{done.later} messages were asked for since it began, and wait in the old cluster: have"
+            " producers schedule in the new one, and run it again with the same words"
+        )
+    return (
+        "what waited in the old cluster is in the new one: have producers schedule there, if they do not yet,"
+        " and run it again after that; once nothing is later, stop the old one's nodes"
+    )
+
+
 @pending_group.command("export", epilog="Example: delayline pending export pending.jsonl --confirm delay")
 @click.argument("messages", metavar="[FILE]", type=OutputFile(), required=False)
 @click.option("--keep", is_flag=True, help="A copy: the messages go on waiting where they are.")
 @click.option("--dry-run", is_flag=True, help="Count what waits, and change nothing; needs no FILE.")
-@click.option(
-    "--give-up-open",
-    is_flag=True,
-    help="Go on where it cannot be told any more what became of the messages asked for last.",
-)
+@_give_up_option
 @_rate_option
 @confirm_option
 @output_option
@@ -77,8 +154,7 @@ def export_command(
     if dry_run:
         _show_survey(output, export.survey(connect(options)))
         return
-    if messages is None:
-        raise click.UsageError("name the FILE, or give --dry-run")
+    messages = _named(messages)
     if keep:
         done = export.copy(connect(options), messages, rate, say)
     else:
@@ -87,8 +163,7 @@ def export_command(
         agree(config.cluster, confirm, f"cluster {config.cluster} will not deliver what waits in it")
         who = someone(f"export to {messages}")
         done = export.move(config, messages, rate, who, say, give_up_open=give_up_open)
-    said = {"file": str(messages), "messages": done.messages, "this_run": _counted(output, done.outcomes)}
-    emit_one(output, said | {"later": done.later, "too_large": done.too_large, "hidden": done.hidden})
+    emit_one(output, _exported(output, messages, done))
     if done.later:
         say(f"{done.later} messages were asked for since it began, and wait: run it again for them")
 
@@ -107,15 +182,15 @@ def import_command(output: Format, messages: Path, rate: float, *, check: bool, 
     moved/BUFFER_ID/SOURCE, after the columns of its line: cancel it by that.
     """
     from ops.pending import imports
+    from ops.pending.file import read_file
 
     cluster = imports.cluster_of(connect(options))
-    checked = imports.check(cluster, messages)
-    if checked.missing:
-        say(f"targets that are not there now: {', '.join(checked.missing[:5])}")
-    if checked.moved_id is not None:
-        say(f"a message without an id gets one of its export and source, such as {checked.moved_id}")
+    checked = imports.check(cluster, read_file(messages))
+    _say_checked(checked)
     if check:
-        return _show_checked(output, checked)
+        before = {"imported_before": checked.messages - checked.left}
+        counts = {"export": checked.export, "messages": checked.messages} | before
+        return _show_checked(output, checked, counts, REFUSED_COLUMNS)
     imports.require_taken(messages, cluster.config.cluster, checked)
     sent = imports.send_file(cluster, messages, rate, someone(f"import of {messages}"), say)
     done = {"messages": checked.messages, "imported": sent, "before": checked.messages - sent}
@@ -159,6 +234,19 @@ def forget_command(confirm: str | None, **options: Any) -> None:
     say(f"{found.topic} is deleted, with {found.messages} messages")
 
 
+def _named(messages: Path | None) -> Path:
+    """The FILE. Usage error if there is none."""
+    if messages is None:
+        raise click.UsageError("name the FILE, or give --dry-run")
+    return messages
+
+
+def _exported(output: Format, file: Path, done: Exported) -> dict[str, Any]:
+    """What an export has done, and what it has left."""
+    said = {"file": str(file), "messages": done.messages, "this_run": _counted(output, done.outcomes)}
+    return said | {"later": done.later, "too_large": done.too_large, "hidden": done.hidden}
+
+
 def _counted(output: Format, counts: Mapping[str, int]) -> Any:
     """The outcomes of cancels, for people or for programs."""
     if output != "table":
@@ -187,15 +275,24 @@ def _show_survey(output: Format, listing: Listing) -> None:
         say(f"{listing.others} requests more are none, and end by themselves: rejects and reschedules")
 
 
-def _show_checked(output: Format, checked: Checked) -> int:
-    rows = [
+def _say_checked(checked: Checked) -> None:
+    if checked.missing:
+        say(f"targets that are not there now: {', '.join(checked.missing[:5])}")
+    if checked.moved_id is not None:
+        say(f"a message without an id gets one of its export and source, such as {checked.moved_id}")
+
+
+def _show_checked(
+    output: Format, checked: Checked, messages: Mapping[str, Any], columns: Mapping[str, str]
+) -> int:
+    """Shows how many `messages` there are, what they become, and which are refused; the exit code."""
+    refused = [
         {"line": one.number, "source": one.source, "code": one.code, "detail": one.detail}
         for one in checked.refused
     ]
+    rows = [{key: row[key] for key in columns} for row in refused]
     counts = {
-        "export": checked.export,
-        "messages": checked.messages,
-        "imported_before": checked.messages - checked.left,
+        **messages,
         "requests": checked.requests,
         "overdue": checked.overdue,
         "recurring": checked.recurring,
@@ -207,5 +304,5 @@ def _show_checked(output: Format, checked: Checked) -> int:
     else:
         emit_one(output, counts)
         if rows:
-            emit(output, rows, REFUSED_COLUMNS)
+            emit(output, rows, columns)
     return 5 if rows else 0

@@ -21,7 +21,7 @@ from ops.clients.zookeeper import read_keys, registry, required_keys
 from ops.errors import ConflictError, NotFoundError, OperatorError, translated
 from ops.pending.content import BufferContent
 from ops.pending.file import require_free, write_file
-from ops.pending.journal import TAKEN, Forgotten, Journal, JournalState, OpenBatch
+from ops.pending.journal import TAKEN, Forgotten, Into, Journal, JournalState, OpenBatch
 from ops.pending.line import Found, MessageLine, encode_line
 from ops.pending.listing import Listing, Rows, hidden_words, list_pending
 from ops.pending.pace import Pace, Say
@@ -51,54 +51,95 @@ class Exported:
     hidden: int = 0
 
 
+def ends_of(config: ConnectionConfig) -> dict[int, int]:
+    """Where the buffer ends now: an export that begins now takes what was asked for below."""
+    return KafkaAdmin(config).ends(ClusterNames(config.cluster).buffer)
+
+
 def survey(config: ConnectionConfig) -> Listing:
     """What waits now, counted: changes nothing."""
-    return list_pending(config, KafkaAdmin(config).ends(ClusterNames(config.cluster).buffer))
+    return list_pending(config, ends_of(config))
 
 
 def copy(config: ConnectionConfig, file: Path, rate: float, say: Say) -> Exported:
     """Writes what waits into a file; it goes on waiting."""
     require_free(file, None)
-    content = _content(config)
-    listing = list_pending(config, KafkaAdmin(config).ends(content.names.buffer))
+    waiting = Waiting(config, ends_of(config))
     export = f"copy-{uuid.uuid4()}"
-    pace = Pace(rate, say)
-    count = write_file(file, export, _copied(content, listing.rows, export, pace))
-    _require_all(content, listing.rows)
-    return _said(Exported(count, later=listing.later, hidden=listing.hidden), say)
+    count = write_file(file, export, waiting.lines(export, Pace(rate, say)))
+    waiting.require_all()
+    return _said(Exported(count, later=waiting.later, hidden=waiting.hidden), say)
 
 
-def _copied(content: BufferContent, rows: Rows, export: str, pace: Pace) -> Iterator[MessageLine]:
-    for place, found in enumerate(content.rows(rows), 1):
-        pace.add(1, "messages copied")
-        yield msgspec.structs.replace(found.message, export=export, place=place)
+class Waiting:
+    """What waits and was asked for below `ends`, to be read once; it goes on waiting."""
+
+    def __init__(self, config: ConnectionConfig, ends: Mapping[int, int]) -> None:
+        self._content = _content(config)
+        self._listing = list_pending(config, ends)
+
+    @property
+    def later(self) -> int:
+        """How many messages were asked for since."""
+        return self._listing.later
+
+    @property
+    def hidden(self) -> int:
+        """How many offsets below `ends` nobody can read yet."""
+        return self._listing.hidden
+
+    @property
+    def ends(self) -> Mapping[int, int]:
+        """Up to where it was read, at most to the `ends`."""
+        return self._listing.ends
+
+    def lines(self, export: str, pace: Pace) -> Iterator[MessageLine]:
+        """The messages, as lines of an export of this name."""
+        for place, found in enumerate(self._content.rows(self._listing.rows), 1):
+            pace.add(1, "messages read")
+            yield msgspec.structs.replace(found.message, export=export, place=place)
+
+    def require_all(self) -> None:
+        """Raises ConflictError where something that waits could not be read."""
+        _require_all(self._content, self._listing.rows)
 
 
 def _require_all(content: BufferContent, rows: Rows) -> None:
-    """Raises ConflictError where something that waits could not be read."""
     if rows.left:
         shown = ", ".join(f"{content.names.buffer}/{p}/{o}" for p, o in rows.first_left(_SHOWN))
         raise ConflictError(
-            f"{rows.left} messages wait whose requests are not in the log, among them {shown}: the file lacks"
-            " them; see 'delayline message show --source' of each"
+            f"{rows.left} messages wait whose requests are not in the log, among them {shown}: they are in no"
+            " file; see 'delayline message show --source' of each"
         )
 
 
 def _said(done: Exported, say: Say) -> Exported:
     """Nothing stays without a word."""
     if done.too_large:
-        say(f"{done.too_large} messages wait still, for their lines would be too large: --keep copies them")
+        say(
+            f"{done.too_large} messages wait still, for their lines would be too large: 'delayline pending"
+            " export --keep' copies them"
+        )
     if done.hidden:
         say(hidden_words(done.hidden))
     return done
 
 
 def move(
-    config: ConnectionConfig, file: Path, rate: float, author: Author, say: Say, *, give_up_open: bool = False
+    config: ConnectionConfig,
+    file: Path,
+    rate: float,
+    author: Author,
+    say: Say,
+    *,
+    give_up_open: bool = False,
+    ends: Mapping[int, int] | None = None,
+    into: Into | None = None,
 ) -> Exported:
     """Takes what waits out of the cluster, and writes all that was ever taken out into the file, also where
     it fails. What was killed is gone on with. `give_up_open`: what has become of what was asked for last need
-    not be told, if it cannot be any more.
+    not be told, if it cannot be any more; `ends`: only what was asked for below is taken (default: by now);
+    `into`: where it will be imported, if that is known.
 
     Raises OperatorError; then it can be run again, and nothing is lost or doubled.
     """
@@ -118,12 +159,14 @@ def move(
         )
     if state.number:
         say(f"goes on with an export that has {state.taken} messages")
+    if into is not None:
+        _bind(journal, transactions, state, into)
     try:
         with Taker(content, ring, journal, transactions, state.open) as taker:
             mover = _Mover(content, taker, state.number, Pace(rate, say))
             if state.open is not None:
                 mover.settle(state.open, out if give_up_open else None)
-            done = mover.run(KafkaAdmin(config).ends(content.names.buffer))
+            done = mover.run(ends_of(config) if ends is None else ends)
     except Fenced:
         raise  # the other one writes
     except Exception as error:
@@ -133,6 +176,24 @@ def move(
         raise type(failure)(f"{failure}; {said}") from error
     done.messages = out.write()
     return _said(done, say)
+
+
+def _bind(journal: Journal, transactions: Transactions, state: JournalState, into: Into) -> None:
+    """Writes down where it goes, before anything is taken out for that."""
+    require_bound(state, into)
+    if state.into is None:
+        transactions.begin()
+        journal.write(transactions.producer, into)
+        transactions.commit()
+
+
+def require_bound(state: JournalState, into: Into) -> None:
+    """ConflictError if what was taken out goes into another cluster: here it would be delivered again."""
+    if state.into is not None and state.into != into:
+        raise ConflictError(
+            f"what was taken out is moved into cluster {state.into.cluster}, whose buffer has the id"
+            f" {state.into.buffer_id}: go on with that; once all of it is there, 'delayline pending forget'"
+        )
 
 
 @dataclass(frozen=True, slots=True)

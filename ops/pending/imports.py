@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,6 +22,7 @@ from node.config import ConnectionConfig
 from node.kafka.fetch.records import LogRecord
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.zookeeper import read_keys, registry
+from ops.cluster.accept_kafka import require_same
 from ops.errors import ConflictError
 from ops.pending.again import Rest, moved_id, steps_of
 from ops.pending.file import Numbered, read_file
@@ -102,34 +103,37 @@ class Cluster:
 
 
 def cluster_of(config: ConnectionConfig) -> Cluster:
-    """The cluster, with its settings. Raises what says that it is not there."""
+    """The cluster, with its settings. Raises what says that it is not there, or not in this Kafka."""
+    admin = KafkaAdmin(config)
     with registry(config) as znodes:
         settings = znodes.settings()
-    admin = KafkaAdmin(config)
+        require_same(znodes, admin, config.cluster)
     buffer = ClusterNames(config.cluster).buffer
     admin.require(buffer)
     return Cluster(config, settings, int(admin.topics([buffer])[buffer].settings["max.message.bytes"]))
 
 
-def check(cluster: Cluster, file: Path) -> Checked:
-    """Reads all of the file and sends nothing.
-
-    Raises ConfigError, with the number of the line, where it cannot be read.
-    """
+def imported(cluster: Cluster) -> Mapping[str, Imported]:
+    """How far imports into the cluster are, by export."""
     progress = Progress(cluster.config, read_keys(cluster.config))
-    known = progress.read() if progress.log.exists() else {}
+    return progress.read() if progress.log.exists() else {}
+
+
+def check(cluster: Cluster, lines: Iterable[Numbered]) -> Checked:
+    """Reads all lines, as of `read_file`, and sends nothing."""
+    known = imported(cluster)
     checked, at_ms = Checked(), now_ms()
     targets: set[str] = set()
-    for numbered in read_file(file):
+    for numbered in lines:
         line = numbered.message
         checked.export = line.export
         checked.messages += 1
         if line.id is None and checked.moved_id is None:
             checked.moved_id = moved_id(line)
-        imported = known.get(line.export)
-        if imported is not None and imported.has(line.place):
+        done = known.get(line.export)
+        if done is not None and done.has(line.place):
             continue
-        rest = None if imported is None else imported.rest_at(line.place)
+        rest = None if done is None else done.rest_at(line.place)
         _check_line(cluster, numbered, rest, at_ms, checked)
         if len(targets) < _MOST_TARGETS:
             targets.add(line.target_topic)
@@ -182,11 +186,11 @@ def send_file(cluster: Cluster, file: Path, rate: float, author: Author, say: Sa
     known = progress.read()
     sender = _Sender(cluster, transactions, progress, known, Pace(rate, say))
     for numbered in read_file(file):
-        imported, place = known.get(numbered.message.export), numbered.message.place
-        if imported is None:
+        done, place = known.get(numbered.message.export), numbered.message.place
+        if done is None:
             sender.add(numbered, None)
-        elif not imported.has(place):
-            sender.add(numbered, imported.rest_at(place))
+        elif not done.has(place):
+            sender.add(numbered, done.rest_at(place))
     sender.end()
     return sender.lines
 

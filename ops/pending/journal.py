@@ -71,13 +71,21 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True, tag_field="what", tag="
     outcomes: list[str]
 
 
+class Into(msgspec.Struct, frozen=True, kw_only=True, tag_field="what", tag="into"):
+    """Where all that is taken out is moved: a cluster, and the id of its buffer. The first one counts."""
+
+    format: int = FORMAT
+    cluster: str
+    buffer_id: str
+
+
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True, tag_field="what", tag="forgotten"):
     """The topic is going to be deleted: nothing follows."""
 
     format: int = FORMAT
 
 
-Entry: TypeAlias = Batch | Asked | Instead | Settled | Forgotten
+Entry: TypeAlias = Batch | Asked | Instead | Settled | Into | Forgotten
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Entry).decode
@@ -95,12 +103,13 @@ class OpenBatch:
 
 @dataclass(slots=True)
 class JournalState:
-    """How far an export is: the last batch that was settled, and the one that is open. `forgotten`: an
-    operator has no more need of it.
+    """How far an export is: the last batch that was settled, and the one that is open. `into`: where it is
+    moved, if a move has begun it; `forgotten`: an operator has no more need of it.
     """
 
     number: int = 0
     open: OpenBatch | None = None
+    into: Into | None = None
     forgotten: bool = False
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -143,6 +152,8 @@ class Journal:
                 case Instead():
                     if state.open is not None and entry.batch == state.open.batch.number:
                         state.open.instead[entry.index] = entry.message
+                case Into():
+                    state.into = state.into or entry
                 case Settled():
                     yield from _settle(state, entry, export)
                 case Forgotten():

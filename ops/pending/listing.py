@@ -92,7 +92,7 @@ def _sorted(offsets: array[int]) -> array[int]:
 class Listing:
     """What waits. `later`: messages whose request is at or behind the ends asked for; `others`: rejects and
     reschedules, which end by themselves; `hidden`: offsets below the ends that nobody can read yet, for they
-    are behind somebody's open transaction.
+    are behind somebody's open transaction; `ends`: of the ends asked for what is not behind it.
     """
 
     rows: Rows = field(default_factory=Rows)
@@ -102,6 +102,7 @@ class Listing:
     later: int = 0
     others: int = 0
     hidden: int = 0
+    ends: dict[int, int] = field(default_factory=dict)
 
     def note(self, message: Message, ends: Mapping[int, int]) -> None:
         """Takes one row in."""
@@ -140,7 +141,8 @@ def list_pending(config: ConnectionConfig, ends: Mapping[int, int]) -> Listing:
     listing = Listing()
     settings, lanes = lanes_of(config, None)
     stable = _stable_ends(config)
-    listing.hidden = sum(max(0, end - stable.get(partition, 0)) for partition, end in ends.items())
+    listing.ends = {partition: min(end, stable.get(partition, 0)) for partition, end in ends.items()}
+    listing.hidden = sum(ends.values()) - sum(listing.ends.values())
     for lane in lanes:
         of_lane = {one: end for one, end in stable.items() if settings.lane_of(one) == lane.lane}
         for message in _messages(lane, of_lane):

@@ -171,13 +171,13 @@ def run_to_step(last: int, most: int, words: list[str]) -> subprocess.CompletedP
 
 
 def run_killed(
-    most: int, steps: random.Random, words: list[str], most_runs: int = 60
+    most: int, steps: random.Random, words: list[str], *, most_runs: int = 60, most_steps: int = 14
 ) -> tuple[int, subprocess.CompletedProcess[str]]:
     """Runs a command again and again, killed at a step each time, until one comes to its end; how many runs
     were killed, and how the last one ended.
     """
     for killed in range(most_runs):
-        done = run_to_step(steps.randint(1, 14), most, words)
+        done = run_to_step(steps.randint(1, most_steps), most, words)
         if done.returncode != -signal.SIGKILL:
             return killed, done
     raise AssertionError("it comes to no end")

@@ -49,6 +49,7 @@ WRONG_PASSWORD = f"{WITH_SASL} -X sasl.mechanism=PLAIN -X sasl.password=wrong"
 SCRAM = f"{WITH_SASL} -X sasl.mechanism=SCRAM-SHA-256 -X sasl.password=right"
 PAUSE = "cluster pause --reason r"
 CHANGE = "settings change --reason r"
+MOVE = "pending move {dir}/out.jsonl --confirm {cluster}"
 UNSET = {"DELAYLINE_BOOTSTRAP_SERVERS": "", "DELAYLINE_ZOOKEEPER": "", "DELAYLINE_CLUSTER": ""}
 
 
@@ -225,6 +226,9 @@ _OPERATORS = (
     Row("a cold copy to what nobody knows", "node snapshot --to nowhere://copies/1", 2),
     Row("a restore from where no copy is", "node restore --from {dir}/damaged --data {dir}/restored", 3),
     Row("a restore to where something is", "node restore --from {dir}/copy --data {dir}/damaged", 5),
+    Row("a move of a cluster into itself", f"{MOVE} --to-cluster {{cluster}}", 2),
+    Row("a move into a cluster that is not there", f"{MOVE} --to-cluster {{cluster}}-none", 3),
+    Row("a move, and a Kafka that is not there", f"{MOVE} --to-bootstrap {NOWHERE}", 6),
     Row("an unknown format", "due -o xml", 2),
 )
 _TERMINAL = (

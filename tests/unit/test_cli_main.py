@@ -257,6 +257,14 @@ def test_an_error_is_one_line_on_stderr_and_its_own_exit_code(
         "cluster accept-gap --reason x --execute",
         "cluster accept-kafka --reason x --execute",
         "completion tcsh",
+        "pending move --confirm delay --to-cluster delay2",
+        "pending move out.jsonl --to-cluster delay2",
+        "pending move out.jsonl --confirm delay",
+        "pending move out.jsonl --confirm delay --to-cluster delay --to-zookeeper 127.0.0.1:1",
+        "pending move out.jsonl --confirm delay2 --to-cluster delay2",
+        "pending move --dry-run --to-cluster delay/2",
+        "pending move --dry-run --to-bootstrap kafka:port",
+        "pending move --dry-run --to-config none.yaml",
     ],
 )
 def test_a_wrong_argument_is_a_usage_error_of_one_line(

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
-from node.config import ConnectionConfig, KafkaConfig, NodeConfig
-from ops.config import load
+from node.config import ConnectionConfig, KafkaConfig, NodeConfig, ZookeeperAuth
+from ops.config import load, load_other
 from ops.errors import ConfigError
 
 NEEDED = "bootstrap_servers: kafka:9092\nzookeeper: zk:2181\ndata_dir: /data\n"
@@ -94,6 +95,50 @@ def test_a_producer_of_requests_needs_no_zookeeper() -> None:
 
 def test_an_empty_kafka_section_is_none_at_all(file: File) -> None:
     assert load(NodeConfig, file=file(NEEDED + "kafka:\n"), environment={}).kafka == {}
+
+
+OLD = ConnectionConfig(
+    cluster="old",
+    bootstrap_servers="kafka:9092",
+    zookeeper="zk:2181",
+    kafka={"sasl.username": "u", "sasl.password": "p"},
+    zookeeper_auth=ZookeeperAuth(scheme="digest", credential=SecretStr("u:p")),
+)
+
+
+def test_of_another_cluster_what_no_flag_says_is_as_of_the_first() -> None:
+    other = load_other(OLD, file=None, flags={"cluster": "new", "bootstrap_servers": None, "zookeeper": None})
+
+    assert other == OLD.model_copy(update={"cluster": "new"})
+
+
+def test_another_cluster_s_file_says_all_of_its_security_and_what_it_likes_of_its_address(file: File) -> None:
+    path = file("zookeeper: zk2:2181\nbootstrap_servers: kafka2:9092\nkafka:\n  sasl.username: other\n")
+
+    other = load_other(OLD, file=path, flags={"bootstrap_servers": "kafka3:9092"})
+
+    assert other == ConnectionConfig(
+        cluster="old",
+        bootstrap_servers="kafka3:9092",
+        zookeeper="zk2:2181",
+        kafka={"sasl.username": "other"},
+    )
+
+
+def test_the_environment_which_is_of_the_first_cluster_says_nothing_of_another(
+    file: File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELAYLINE_CLUSTER", "old")
+    monkeypatch.setenv("DELAYLINE_KAFKA__SASL_PASSWORD", "p")
+
+    other = load_other(OLD, file=file("cluster: new\n"), flags={})
+
+    assert (other.cluster, other.kafka) == ("new", {})
+
+
+def test_a_bad_value_of_another_cluster_is_named_by_its_own_flag() -> None:
+    with pytest.raises(ConfigError, match=r"^--to-bootstrap: 'kafka:port' is no address"):
+        load_other(OLD, file=None, flags={"bootstrap_servers": "kafka:port"})
 
 
 WRONG_FILES = [

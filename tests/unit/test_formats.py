@@ -221,7 +221,12 @@ def test_an_entry_that_cannot_be_read_is_not_passed_over(read: Callable[[bytes],
 
 
 @pytest.mark.parametrize(
-    "entry", [*whole(1, "cancelled"), journal.Instead(batch=1, index=0, message=waits())]
+    "entry",
+    [
+        *whole(1, "cancelled"),
+        journal.Instead(batch=1, index=0, message=waits()),
+        journal.Into(cluster="new", buffer_id="b"),
+    ],
 )
 def test_each_entry_of_an_export_has_its_format(entry: journal.Entry) -> None:
     assert msgspec.json.decode(msgspec.json.encode(entry))["format"] == journal.FORMAT

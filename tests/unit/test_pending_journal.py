@@ -10,7 +10,8 @@ import pytest
 from delayline.signing import NO_KEYS
 from node.config import ConnectionConfig
 from ops.errors import ConflictError
-from ops.pending.journal import Asked, Batch, Entry, Forgotten, Instead, Journal, JournalState, Settled
+from ops.pending.export import require_bound
+from ops.pending.journal import Asked, Batch, Entry, Forgotten, Instead, Into, Journal, JournalState, Settled
 from ops.pending.line import Found, MessageLine
 from ops.pending.listing import Rows
 from ops.pending.signed_topic import SignedRecord
@@ -102,6 +103,15 @@ def test_what_is_forgotten_says_so_and_still_has_what_was_taken_out() -> None:
     assert not read(*whole(1, "cancelled"))[1].forgotten
     lines, state = read(*whole(1, "cancelled"), Forgotten())
     assert ([one.id for one in lines], state.forgotten) == (["1.0"], True)
+
+
+def test_where_it_goes_is_what_was_said_first() -> None:
+    first, second = (Into(cluster=name, buffer_id=f"id of {name}") for name in ("first", "second"))
+    lines, state = read(first, *whole(1, "cancelled"), second, first)
+    assert ([one.id for one in lines], state.into) == (["1.0"], first)
+    require_bound(state, first)
+    with pytest.raises(ConflictError, match="moved into cluster first, whose buffer has the id id of first"):
+        require_bound(state, second)
 
 
 def test_what_a_newer_version_has_written_is_not_passed_over() -> None:
