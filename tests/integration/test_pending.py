@@ -269,10 +269,12 @@ def test_a_chain_that_takes_many_transactions_is_imported_once_however_often_tha
     new = make_cluster(partitions=1)
     new.start_here("new")
     new.wait_candidates(1)
-    file, first_ms = tmp_path / "chain.jsonl", now_ms() - 30 * SECOND_MS
-    every_second = RecurrenceColumns(None, SECOND_MS, SAME_INTERVAL, None, 500, None, "all")
+    # It grows more slowly than it is imported, however slow the machine is.
+    interval_ms = 10 * SECOND_MS
+    file, first_ms = tmp_path / "chain.jsonl", now_ms() - 30 * interval_ms
+    recurrence = RecurrenceColumns(None, interval_ms, SAME_INTERVAL, None, 500, None, "all")
     chain = line_of(
-        target_topic=new.target(), id="c", scheduled_for_ms=first_ms, occurrence=1, recurrence=every_second
+        target_topic=new.target(), id="c", scheduled_for_ms=first_ms, occurrence=1, recurrence=recurrence
     )
     write_file(file, "e", [chain, line_of(target_topic=new.target(), id="last", place=8, export="e")])
     most = 4
@@ -291,9 +293,9 @@ def test_a_chain_that_takes_many_transactions_is_imported_once_however_often_tha
     assert len(alone) > 30
     assert alone == [
         (f"moved/b/{chain.source}/{at_ms}", at_ms, None)
-        for at_ms in (first_ms + n * SECOND_MS for n in range(len(alone)))
+        for at_ms in (first_ms + n * interval_ms for n in range(len(alone)))
     ]
-    assert rest == ("c", first_ms + len(alone) * SECOND_MS, str(500 - len(alone)))
+    assert rest == ("c", first_ms + len(alone) * interval_ms, str(500 - len(alone)))
     assert last == ("last", 1_000, None)
     new.wait_delivered(30)
 
