@@ -284,14 +284,12 @@ class Carrying:
         replays = (
             frontier.operation.replay is not None or self._frontiers.aligned.operation.replay is not None
         )
-        rows_ms = 0 if frontier.holds or replays else min(self._pruning.pruned_ms, self._window_start_ms())
+        gone_ms = min(self._pruning.pruned_ms, self._pruning.window_start_ms())
+        rows_ms = 0 if frontier.holds or replays else gone_ms
         if since_ms is None:
             return _Gone(rows_ms, rows_ms)
         known_ms = self._newest_ms(partition, since_ms) - self._settings.versions.longest_dedup_window_ms
         return _Gone(rows_ms, min(rows_ms, known_ms))
-
-    def _window_start_ms(self) -> int:
-        return self._pruning.window_start_ms()
 
     def _newest_ms(self, partition: int, since_ms: int) -> int:
         return max(since_ms, self._frontiers.heard.newest_ms.get(partition, 0))
@@ -327,7 +325,7 @@ class Carrying:
         """Whether it is done by a frontier, and a replay may deliver it again: not what was parked, of which
         another row is left.
         """
-        if key[0] < self._window_start_ms() or not frontier.done(key, message_target(raw)):
+        if key[0] < self._pruning.window_start_ms() or not frontier.done(key, message_target(raw)):
             return False
         return replayable(self._kv, key, raw) is not None
 
