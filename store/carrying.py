@@ -231,6 +231,11 @@ class Carrying:
             self._rounds[partition] = turn.walked_to(at, now_ms)
         return taken
 
+    @property
+    def is_walking(self) -> bool:
+        """Whether a walk over what is old goes on with the next selection."""
+        return any(turn.at is not None for turn in self._rounds.values())
+
     def _as_it_counts(self, key: RowKey, raw: bytes) -> bytes:
         """The row; a reschedule says beside it that a cancel has overtaken it: who begins behind that cancel
         does not know of it.

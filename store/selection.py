@@ -75,7 +75,7 @@ class Selection(msgspec.Struct, frozen=True):
     are done, and have no record. `paused`: those of the rows that wait for the end of a pause; `released`:
     rows that have waited for that. `paused_targets`: those that it knew of. `passes`: it has ended behind
     what is done by an overrun. `rewinds`: it is none, but a rewind (rule 6). `carries`: rows that wait on
-    (rule 12).
+    (rule 12); `walks`: there is more to look at for these.
     """
 
     late: Rows
@@ -97,6 +97,7 @@ class Selection(msgspec.Struct, frozen=True):
     released: Rows = []
     paused_targets: AbstractSet[str] = frozenset()
     carries: Rows = []
+    walks: bool = False
 
     @property
     def to_carry(self) -> tuple[Rows, Rows]:

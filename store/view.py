@@ -284,7 +284,8 @@ class View:
         if abs(now_ms - self._carried_at_ms) >= limits.carry_rest_ms:
             self._carried_at_ms = now_ms
             carries = self._carrying.take(before, frontier, old, write_back, now_ms, limits)
-        return msgspec.structs.replace(chosen, frontier=frontier, carries=carries)
+        walks = self._carrying.is_walking
+        return msgspec.structs.replace(chosen, frontier=frontier, carries=carries, walks=walks)
 
     def _asked(
         self, tip: Frontier, request: OperatorRequest | None, write_back: WriteBack, now_ms: int

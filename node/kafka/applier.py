@@ -368,7 +368,8 @@ class Applier(Worker):
                 return
             detail = (
                 f"the settings that begin at a mark in the buffer stand at offset {mark.at.offset} of {topic}"
-                f" (topic id {mark.at.topic_id}), and the broker that was asked does not have that"
+                f" (topic id {mark.at.topic_id}), and the broker that was asked does not have that, or a"
+                " transaction is open before it"
                 if is_there
                 else f"topic {topic} is missing or empty, and the buffer has a mark"
             )

@@ -226,8 +226,8 @@ def test_copies_of_a_mark_that_was_given_up_cost_no_further_read(
     reads: list[ReadSettings] = []
     read = known_settings.read_settings
 
-    def counted(*asked: Any) -> ReadSettings:
-        reads.append(read(*asked))
+    def counted(*asked: Any, **how: Any) -> ReadSettings:
+        reads.append(read(*asked, **how))
         return reads[-1]
 
     running = cluster.start_here("a")
@@ -291,6 +291,23 @@ def test_what_stands_behind_a_mark_waits_for_the_place_of_its_change_whatever_en
         give_up(cluster)
         assert fates_of(settled(cluster, sender), behind) == {"delivered"}
         eventually(lambda: not is_behind(cluster), "it says no more that it waits")
+
+
+def test_a_node_begins_whatever_is_open_in_the_settings_topic(cluster: Cluster) -> None:
+    change_to(cluster, max_delay_ms=DAY_MS)
+    stranger = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": cluster.target("open")})
+    stranger.init_transactions(PATIENCE_S)
+    stranger.begin_transaction()
+    stranger.produce(cluster.names.settings, b"of a transaction that stays open", partition=PARTITION)
+    stranger.flush(PATIENCE_S)
+    try:
+        cluster.start_here("a")
+        cluster.wait_state("a", NodeState.LEADER)
+        with Sender(cluster) as sender:
+            receipts = too_long(sender, "changed")
+            assert fates_of(settled(cluster, sender, "changed"), receipts) == {"delivered"}
+    finally:
+        stranger.abort_transaction(PATIENCE_S)
 
 
 def test_a_command_reads_the_settings_where_the_thread_has_an_event_loop_that_runs(cluster: Cluster) -> None:

@@ -18,6 +18,7 @@ from delayline.times import DAY_MS
 from delayline.wire import Cancel
 from store import keys
 from store.awaited import Awaited, Successor
+from store.carrying import MOST_WALKED
 from store.checkpoint import Reached, WriteBack
 from store.keys import RowKey
 from store.rocks import RocksStore
@@ -355,3 +356,18 @@ def test_a_carry_of_a_newer_format_is_not_read(view: View) -> None:
     key: RowKey = (LATER_MS, 0, 0)
     with pytest.raises(NewerCarry, match="format 2; this version reads 1"):
         at(0, 1, Carry(b"\x02" + encode_carry(key[0], key[2], b"")[1:], (0, 0)))
+
+
+def test_a_selection_says_whether_there_is_more_to_look_at_for_what_is_to_be_carried(view: View) -> None:
+    last = 6 * MOST_WALKED
+    for n in range(0, last, 2):
+        take(view, at(0, n, schedule(LATER_MS)), at(0, n + 1, Cancel(None, n)))
+    take(view, at(0, last, schedule(LATER_MS)))
+    chosen = [
+        view.select(NOW_MS + n * MANY.carry_rest_ms, MANY, write_back=NOTHING_SENT, old={0: last + 1})
+        for n in range(4)
+    ]
+    walks, found = [one.walks for one in chosen], [carries(one) for one in chosen]
+    assert walks == sorted(walks, reverse=True)
+    assert walks[0]
+    assert found[walks.index(False)] == [last]

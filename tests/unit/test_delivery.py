@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from delayline.rejects import Code, RejectCode
-from delayline.wire import H_ERROR
+from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsVersions
+from delayline.times import DAY_MS
+from delayline.wire import H_ERROR, Cancel
 from node.core.delivery import HEARTBEAT_MS, Config, Delivery
 from node.core.ports import Doubtful, Pauses, RecordRefused
 from node.core.steps import Step, StepDown, Wait
+from store.carrying import MOST_WALKED
 from store.holds import MOST_HOLDS
+from store.rocks import RocksStore
 from store.selection import Limits
 from store.told import Look, Told
 from store.view import View
@@ -536,3 +542,26 @@ def test_it_is_so_where_the_pause_was_known_to_another_leader_only(
     doubts_when_sent: list[int] = []
     run_to_wait(new_delivery(ports, view, MANY).run())
     assert doubts_when_sent == [1]
+
+
+def test_a_walk_for_what_is_to_be_carried_goes_on_before_the_next_heartbeat(
+    ports: FakePorts, tmp_path: Path
+) -> None:
+    settings = SettingsVersions.of(ClusterSettings(partitions=2, dedup_window_ms=0, retention_ms=DAY_MS))
+    view = View(RocksStore(tmp_path / "carries"), [0, 1], HOUR_MS, settings)
+    last = 6 * MOST_WALKED
+    for n in range(0, last, 2):
+        take(view, at(0, n, schedule(NOW_MS + HOUR_MS)), at(0, n + 1, Cancel(None, n)))
+    take(view, at(0, last, schedule(NOW_MS + HOUR_MS)))
+    leadership = new_delivery(ports, view, MANY).run()
+    run_to_wait(leadership)
+    ports.age.offsets = {0: last + 1}
+    carried_at_ms = 0
+    while not carried_at_ms and ports.clock.now < NOW_MS + HOUR_MS // 2:
+        wait = run_to_wait(leadership)
+        carried = any(record.topic == NAMES.buffer for record in ports.outbox.sent)
+        carried_at_ms = ports.clock.now if carried else 0
+        assert wait.until_ms is not None
+        ports.clock.pass_by(wait.until_ms - ports.clock.now)
+    view.close()
+    assert NOW_MS <= carried_at_ms < NOW_MS + 2 * HEARTBEAT_MS
