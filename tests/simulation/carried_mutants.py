@@ -33,11 +33,11 @@ MOVED: Final = _carried(
     messages=(2, 3, 5),
     retention_ms=(100,),
 )
-# Little but moves, seen soon by a leader that reads one record at a time.
+# Little but moves, seen soon by a leader that reads one record at a time: what was far away is done at once.
 RUN_NOW: Final = replace(
     CARRIED,
-    requests=dict.fromkeys(CARRIED.requests, 1) | {"id-future": 60, "run-now": 40, "reschedule": 40},
-    faults=CARRIED.faults | {"stall-apply": 40},
+    requests=dict.fromkeys(CARRIED.requests, 1) | {"id-far": 60, "id-future": 20, "run-now": 80},
+    faults=CARRIED.faults | {"stall-apply": 40, "foreign-stall": 40},
     ids=(4, 8),
     batches=(1,),
     messages=(20, 100),
@@ -75,7 +75,8 @@ STOPPED_MOVES: Final = replace(
 # What is done stands still with the position, and is asked for again once a node has begun.
 PARKED: Final = _carried(
     {"future": 40},
-    {"operator-pause": 60, "empty": 60, "retention": 60, "foreign-stall": 30, "target-leader-lost": 30},
+    {"operator-pause": 60, "empty": 60, "crash-leader": 60, "retention": 60, "target-leader-lost": 60},
+    nodes=(2, 2),
     operator_share=0.2,
     replay_window_ms=(2_000,),
     retention_ms=(100, 400),
