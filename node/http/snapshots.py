@@ -21,11 +21,11 @@ from starlette.routing import Route
 from node.http.answers import Failed
 from node.snapshot.errors import Stranger, Withheld
 from node.snapshot.giver import Giver
-from node.snapshot.peer import ONCE, PATH, SIGNATURE, TAKER, TIME, Begun, Making
+from node.snapshot.peer import AT_ONCE, ONCE, PATH, SIGNATURE, TAKER, TIME, Begun, Making
 from node.snapshot.secrets import Asked, Gate
 
-AT_ONCE: Final = 2
-"""A part waits for its pace on a thread; one more tells that there is a snapshot under way."""
+THREADS: Final = AT_ONCE + 1
+"""Each part waits for its pace on a thread; one more tells that there is a snapshot under way."""
 LONGEST_NAME: Final = 200
 MOST_DIGITS: Final = 10
 
@@ -39,7 +39,7 @@ class Giving(NamedTuple):
 
 def giving_snapshots(app: Starlette, giving: Callable[[], Giving | None]) -> Starlette:
     """The application, with these paths besides its own. `giving`: None while the node gives none."""
-    threads = anyio.CapacityLimiter(AT_ONCE)
+    threads = anyio.CapacityLimiter(THREADS)
 
     def route(path: str, method: str, answer: Callable[[Giver, Request], Response]) -> Route:
         async def endpoint(request: Request) -> Response:

@@ -22,6 +22,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from node.snapshot.errors import Broken, SnapshotError, Withheld
+from node.snapshot.progress import SLOWEST_BYTES_PER_S
 from node.snapshot.secrets import MOST_SIGNED_BYTES, Asked, Secrets
 from node.snapshot.tries import asked_again
 
@@ -33,6 +34,8 @@ SIGNATURE: Final = "delayline-signature"
 
 CONNECT_TIMEOUT_S: Final = 2.0
 ANSWER_TIMEOUT_S: Final = 20.0
+AT_ONCE: Final = 4
+"""A peer is asked for so many parts at once: over a path of a tenth of a second, 40 MB/s."""
 POLL_S: Final = 0.1
 NO_PROGRESS_S: Final = 20.0
 MOST_MANIFEST_S: Final = 3_600.0  # 100 GB are read in half an hour
@@ -64,7 +67,12 @@ Said = TypeVar("Said", bound=msgspec.Struct)
 
 
 class PeerSource:
-    """Implements `node.snapshot.taker.Source`: a giver, asked by one thread. `close` in the end."""
+    """Implements `node.snapshot.taker.Source`: a giver. Parts may be asked for by `AT_ONCE` threads, each
+    over a connection of its own; the rest is for one. `close` in the end, when no other thread asks any more.
+    """
+
+    at_once = AT_ONCE
+    slowest_bytes_per_s = SLOWEST_BYTES_PER_S
 
     def __init__(
         self,
@@ -82,7 +90,7 @@ class PeerSource:
         self._secrets = secrets
         self._taker = taker
         self._is_to_end = is_to_end
-        self._connection: http.client.HTTPConnection | None = None
+        self._idle: list[http.client.HTTPConnection] = []  # a list's own steps are atomic
         self._id: str | None = None
 
     def manifest(self) -> bytes:
@@ -126,7 +134,7 @@ class PeerSource:
         if self._id is not None:
             with suppress(SnapshotError):
                 self._answer("DELETE", f"{PATH}/{self._id}", MOST_SAID_BYTES)
-        self._disconnect()
+        self._drop_idle()
 
     def _ask(self, method: str, path: str, most_bytes: int, expected: HTTPStatus) -> bytes:
         status, body = self._answer(method, path, most_bytes)
@@ -156,28 +164,41 @@ class PeerSource:
             SIGNATURE: self._secrets.sign(asked),
         }
         try:
-            connection = self._connected()
-            with _within(connection.sock, ANSWER_TIMEOUT_S):
+            with self._connected() as connection, _within(connection.sock, ANSWER_TIMEOUT_S):
                 connection.request(method, path, headers=headers)
                 response = connection.getresponse()
                 return response.status, _read(response, most_bytes)
         except Exception as error:  # whatever a peer does, it costs the taker no more than this try
-            self._disconnect()
             raise Broken(f"{self.name}: {_line(str(error)) or type(error).__name__}") from error
 
-    def _connected(self) -> http.client.HTTPConnection:
-        """With a socket: one whose peer has closed it is left without, and would open another by itself."""
-        if self._connection is None or self._connection.sock is None:
-            connection = http.client.HTTPConnection(*self._address, timeout=CONNECT_TIMEOUT_S)
-            connection.connect()
-            connection.sock.settimeout(ANSWER_TIMEOUT_S)
-            self._connection = connection
-        return self._connection
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
+    @contextmanager
+    def _connected(self) -> Iterator[http.client.HTTPConnection]:
+        """One that is idle, or a new one. It is kept for the next request if all went well, and has a socket
+        still: one whose peer has closed it is left without, and would open another by itself.
+        """
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._new_connection()
+        try:
+            yield connection
+        except BaseException:
             connection.close()
+            self._drop_idle()  # they may have ended as this one has, and none is to cost a try of its own
+            raise
+        if connection.sock is not None:
+            self._idle.append(connection)
+
+    def _drop_idle(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+    def _new_connection(self) -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection(*self._address, timeout=CONNECT_TIMEOUT_S)
+        connection.connect()
+        connection.sock.settimeout(ANSWER_TIMEOUT_S)
+        return connection
 
 
 class _Progress:

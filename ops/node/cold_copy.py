@@ -24,6 +24,9 @@ MANIFEST: Final = "snapshot"
 class ColdCopy:
     """Implements `node.snapshot.taker.Source`. Raises OperatorError where the place is wrong."""
 
+    at_once = 1
+    slowest_bytes_per_s = 0  # an operator waits for it, and each kind of store has timeouts of its own
+
     def __init__(self, url: str) -> None:
         """`url`: a folder, or what fsspec knows (`s3://bucket/folder`)."""
         self.name = url

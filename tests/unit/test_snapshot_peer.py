@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from starlette.applications import Starlette
 from node.http.server import MOST_CONNECTIONS, HttpServer
 from node.http.snapshots import Giving, giving_snapshots
 from node.snapshot import peer, tries
-from node.snapshot.errors import SnapshotError, Withheld
+from node.snapshot.at_once import answers
+from node.snapshot.errors import Broken, SnapshotError, Withheld
 from node.snapshot.giver import About, Giver
 from node.snapshot.peer import PeerSource
 from node.snapshot.secrets import Gate, Heard
@@ -144,6 +146,33 @@ def test_a_manifest_that_does_not_come_on_is_not_waited_for(monkeypatch: pytest.
         source.manifest()
 
 
+class Counting:
+    """Ends each connection at its second request; the first ones wait for each other."""
+
+    def __init__(self, connections: int) -> None:
+        self._connections = connections
+        self._all = threading.Barrier(connections)
+        self._known: list[socket.socket] = []
+
+    def __call__(self, to: socket.socket, request: bytes) -> None:
+        if to in self._known:
+            to.shutdown(socket.SHUT_RDWR)
+            return
+        self._known.append(to)
+        if len(self._known) <= self._connections:
+            self._all.wait(PATIENCE_S)
+        says(to, b"200 OK", b"sealed")
+
+
+def test_connections_that_have_ended_while_none_was_asked_for_cost_one_try() -> None:
+    with closing(BadServer(Counting(peer.AT_ONCE))) as server, closing(source_of(server)) as source:
+        asks = [partial(source.part, 0, part, 6) for part in range(peer.AT_ONCE)]
+        assert list(answers(asks, peer.AT_ONCE, threading.Event())) == [b"sealed"] * peer.AT_ONCE
+        with pytest.raises(Broken):
+            source.part(0, 0, 6)
+        assert source.part(0, 0, 6) == b"sealed"
+
+
 # -- a giver that many strangers are connected to
 
 
@@ -195,8 +224,7 @@ def test_a_taker_whose_connection_strangers_have_taken_gets_its_manifest(
             if looks == 3:
                 for _ in range(MOST_CONNECTIONS + 1):
                     strangers.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-                assert source._connection is not None
-                assert select.select([source._connection.sock], [], [], PATIENCE_S)[0], "it is broken off"
+                assert select.select([source._idle[0].sock], [], [], PATIENCE_S)[0], "it is broken off"
                 slow.go_on.set()
             return False
 
