@@ -5,6 +5,8 @@
     GET    /snapshot/ID/FILE/PART       a sealed part
     DELETE /snapshot/ID                 the taker has all that it wants
 
+201, 202 and 200 are signed, as an answer to that request, but for parts, which are sealed: so who is no giver
+costs the time of one answer, and cannot make a taker wait.
 409: it gives one to another taker; 403: not to this one; 404: there is no such thing; 503: it cannot now.
 """
 
@@ -17,13 +19,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from node.snapshot.errors import Broken, SnapshotError, Withheld
 from node.snapshot.progress import SLOWEST_BYTES_PER_S
-from node.snapshot.secrets import MOST_SIGNED_BYTES, Asked, Secrets
+from node.snapshot.secrets import MOST_SIGNED_BYTES, Answered, Asked, Secrets
 from node.snapshot.tries import asked_again
 
 PATH: Final = "/snapshot"
@@ -66,6 +68,21 @@ class Refused(msgspec.Struct, frozen=True):
 Said = TypeVar("Said", bound=msgspec.Struct)
 
 
+class _Answer(NamedTuple):
+    """What has come, and what is said to vouch for it."""
+
+    answered: Answered
+    signature: str
+
+    @property
+    def status(self) -> int:
+        return self.answered.status
+
+    @property
+    def body(self) -> bytes:
+        return self.answered.body
+
+
 class PeerSource:
     """Implements `node.snapshot.taker.Source`: a giver. Parts may be asked for by `AT_ONCE` threads, each
     over a connection of its own; the rest is for one. `close` in the end, when no other thread asks any more.
@@ -103,28 +120,32 @@ class PeerSource:
             if self._is_to_end():
                 raise Withheld(f"{self.name} makes its manifest, and nobody waits for it any more")
 
-        said = asked_again(self._begin, expect_wanted)
-        self._id = self._decoded(said, Begun).id[:64]
+        begun = asked_again(self._begin, expect_wanted)
+        self._id = self._decoded(begun.body, Begun).id[:64]
         while True:
-            status, body = asked_again(self._poll, expect_wanted)
-            if status == HTTPStatus.OK:
-                return body
-            if status != HTTPStatus.ACCEPTED:
-                raise self._withheld(status, body)
-            making.come(self._decoded(body, Making).read_bytes)
+            found = asked_again(self._poll, expect_wanted)
+            if found.status == HTTPStatus.OK:
+                return found.body
+            making.come(self._decoded(found.body, Making).read_bytes)
             time.sleep(POLL_S)
 
-    def _begin(self) -> bytes:
+    def _begin(self) -> _Answer:
         """Where its answer was lost, the giver ends what it has begun, and begins another one."""
-        return self._ask("POST", PATH, MOST_SAID_BYTES, HTTPStatus.CREATED)
+        return self._vouched(self._ask("POST", PATH, MOST_SAID_BYTES, HTTPStatus.CREATED))
 
-    def _poll(self) -> tuple[int, bytes]:
-        return self._answer("GET", f"{PATH}/{self._id}", MOST_SIGNED_BYTES)
+    def _poll(self) -> _Answer:
+        path = f"{PATH}/{self._id}"
+        return self._vouched(self._ask("GET", path, MOST_SIGNED_BYTES, HTTPStatus.OK, HTTPStatus.ACCEPTED))
+
+    def _vouched(self, answer: _Answer) -> _Answer:
+        if not self._secrets.is_vouched(*answer):
+            raise Withheld(f"{self.name} has not signed its answer: it is no node of this cluster")
+        return answer
 
     def part(self, file: int, part: int, sealed_bytes: int) -> bytes:
         """See `Source`."""
         path = f"{PATH}/{self._id}/{file}/{part}"
-        found = self._ask("GET", path, max(sealed_bytes, MOST_SAID_BYTES), HTTPStatus.OK)
+        found = self._ask("GET", path, max(sealed_bytes, MOST_SAID_BYTES), HTTPStatus.OK).body
         if len(found) != sealed_bytes:
             raise Broken(f"{self.name} has sent {len(found)} bytes; the part has {sealed_bytes}")
         return found
@@ -136,11 +157,11 @@ class PeerSource:
                 self._answer("DELETE", f"{PATH}/{self._id}", MOST_SAID_BYTES)
         self._drop_idle()
 
-    def _ask(self, method: str, path: str, most_bytes: int, expected: HTTPStatus) -> bytes:
-        status, body = self._answer(method, path, most_bytes)
-        if status != expected:
-            raise self._withheld(status, body)
-        return body
+    def _ask(self, method: str, path: str, most_bytes: int, *expected: HTTPStatus) -> _Answer:
+        found = self._answer(method, path, most_bytes)
+        if found.status not in expected:
+            raise self._withheld(found.status, found.body)
+        return found
 
     def _withheld(self, status: int, body: bytes) -> Withheld:
         said = body[:MOST_SAID_BYTES].decode("utf-8", "replace")
@@ -154,7 +175,7 @@ class PeerSource:
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise Withheld(f"{self.name} does not answer as a node does: {_line(str(error))}") from error
 
-    def _answer(self, method: str, path: str, most_bytes: int) -> tuple[int, bytes]:
+    def _answer(self, method: str, path: str, most_bytes: int) -> _Answer:
         """Raises `Broken` where none comes in time, or it is longer than that."""
         asked = Asked.new(self._node, self._taker, method, path, time.time_ns() // 1_000_000)
         headers = {
@@ -167,7 +188,8 @@ class PeerSource:
             with self._connected() as connection, _within(connection.sock, ANSWER_TIMEOUT_S):
                 connection.request(method, path, headers=headers)
                 response = connection.getresponse()
-                return response.status, _read(response, most_bytes)
+                answered = Answered(asked.once, response.status, _read(response, most_bytes))
+                return _Answer(answered, response.headers.get(SIGNATURE, ""))
         except Exception as error:  # whatever a peer does, it costs the taker no more than this try
             raise Broken(f"{self.name}: {_line(str(error)) or type(error).__name__}") from error
 

@@ -1,6 +1,7 @@
-"""What only the nodes of a cluster know: three secrets, made from the root of its keys, each for one purpose.
+"""What only the nodes of a cluster know: four secrets, made from the root of its keys, each for one purpose.
 
-One signs what a taker asks for, one the manifest, and one, with a snapshot's own name, seals its parts.
+One signs what a taker asks for, one what a giver answers, one the manifest, and one, with a snapshot's own
+name, seals its parts.
 """
 
 from __future__ import annotations
@@ -47,6 +48,14 @@ class Asked(NamedTuple):
         return cls(giver, taker, method, path, at_ms, system.token_hex(16))
 
 
+class Answered(NamedTuple):
+    """What a giver answers. `once`: of the request, so that what was heard is an answer to nothing else."""
+
+    once: str
+    status: int
+    body: bytes
+
+
 class Secrets:
     """Those of one root."""
 
@@ -54,6 +63,7 @@ class Secrets:
         if not root:
             raise ValueError("a cluster without keys has no secrets: `delayline topics create` makes them")
         self._asking = _derived(root, "request")
+        self._answering = _derived(root, "answer")
         self._vouching = _derived(root, "manifest")
         self._root = root
 
@@ -65,6 +75,16 @@ class Secrets:
     def is_signed(self, asked: Asked, signature: str) -> bool:
         """Whether who asks has the secrets."""
         return hmac.compare_digest(self.sign(asked).encode(), signature.encode("utf-8", "surrogatepass"))
+
+    def vouch(self, answered: Answered) -> str:
+        """The signature of an answer."""
+        head = f"{answered.once}\n{answered.status}\n".encode("utf-8", "surrogatepass")
+        return hmac.new(self._answering, head + answered.body, sha256).hexdigest()
+
+    def is_vouched(self, answered: Answered, signature: str) -> bool:
+        """Whether who answers has the secrets."""
+        made = self.vouch(answered).encode()
+        return hmac.compare_digest(made, signature.encode("utf-8", "surrogatepass"))
 
     def signed(self, manifest: Manifest) -> bytes:
         """The manifest as it is handed out: behind its signature."""

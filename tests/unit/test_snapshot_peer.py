@@ -24,7 +24,7 @@ from node.snapshot.peer import PeerSource
 from node.snapshot.secrets import Gate, Heard
 from node.worker import Roster
 from tests.support import bad_peer
-from tests.support.bad_peer import BAD_ANSWERS, Answer, BadServer, name_of, says
+from tests.support.bad_peer import BAD_ANSWERS, Answer, BadServer, Keyed, name_of, says
 from tests.support.waiting import PATIENCE_S
 from tests.unit.test_snapshot import IDENTITY, SECRETS
 
@@ -90,10 +90,38 @@ def test_an_answer_that_takes_too_long_is_said_to() -> None:
         source.manifest()
 
 
-class Breaking:
+class Replaying(Keyed):
+    """A stranger that has heard the first answers of a giver, and says them again."""
+
+    def __init__(self) -> None:
+        super().__init__(SECRETS)
+        self._heard = b""
+
+    def __call__(self, to: socket.socket, request: bytes) -> None:
+        if request.startswith(b"GET"):
+            self._heard = self._heard or request
+        super().__call__(to, self._heard or request)
+
+
+def test_what_a_giver_has_said_to_one_request_is_no_answer_to_another() -> None:
+    with closing(BadServer(Replaying())) as server, closing(source_of(server)) as source:
+        with pytest.raises(Withheld, match="has not signed its answer"):
+            source.manifest()
+        assert len(server.asked) == 3, "the beginning, a look that is answered, and one that is not"
+
+
+def test_a_stranger_that_comes_on_with_a_manifest_is_not_waited_for() -> None:
+    with closing(BadServer(bad_peer.makes_its_manifest)) as server, closing(source_of(server)) as source:
+        with pytest.raises(Withheld, match="has not signed its answer"):
+            source.manifest()
+        assert len(server.asked) == 1
+
+
+class Breaking(Keyed):
     """Gives its manifest over as many connections as it takes: each breaks after so many answers."""
 
     def __init__(self, answers: int, polls: int) -> None:
+        super().__init__(SECRETS)
         self._answers = answers
         self._left = polls
         self._talked: dict[socket.socket, int] = {}
@@ -102,13 +130,11 @@ class Breaking:
         talked = self._talked[to] = self._talked.get(to, 0) + 1
         if talked > self._answers:
             to.shutdown(socket.SHUT_RDWR)
-        elif request.startswith(b"POST"):
-            bad_peer.begins(to)
-        elif self._left:
-            self._left -= 1
-            says(to, b"202 Accepted", b'{"read_bytes": %d}' % time.monotonic_ns())
+        elif self._left or request.startswith(b"POST"):
+            self._left -= request.startswith(b"GET")
+            super().__call__(to, request)
         else:
-            says(to, b"200 OK", b"the manifest")
+            self.says(to, request, 200, b"the manifest")
 
 
 def test_a_manifest_is_asked_for_again_where_the_connection_breaks() -> None:
@@ -119,7 +145,7 @@ def test_a_manifest_is_asked_for_again_where_the_connection_breaks() -> None:
 def test_a_peer_that_is_gone_before_its_manifest_is_made_is_given_up() -> None:
     def goes(to: socket.socket, request: bytes) -> None:
         if request.startswith(b"POST"):
-            bad_peer.begins(to)
+            Keyed(SECRETS)(to, request)
         else:
             to.shutdown(socket.SHUT_RDWR)
 
@@ -132,14 +158,8 @@ def test_a_peer_that_is_gone_before_its_manifest_is_made_is_given_up() -> None:
 def test_a_manifest_that_does_not_come_on_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer, "NO_PROGRESS_S", 0.1)
 
-    def stands_still(to: socket.socket, request: bytes) -> None:
-        if request.startswith(b"POST"):
-            bad_peer.begins(to)
-        else:
-            says(to, b"202 Accepted", b'{"read_bytes": 7}')
-
     with (
-        closing(BadServer(stands_still)) as server,
+        closing(BadServer(Keyed(SECRETS, lambda: 7))) as server,
         closing(source_of(server)) as source,
         pytest.raises(Withheld, match="does not come on"),
     ):
