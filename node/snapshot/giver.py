@@ -67,7 +67,7 @@ class Counts(NamedTuple):
 
 
 class _Given:
-    """One snapshot. What is not said otherwise, the giver's thread sets before `signed`."""
+    """One snapshot. What is not said otherwise, the giver's thread sets before `sealed`."""
 
     def __init__(self, id_: str, taker: str, now_s: float) -> None:
         self.id = id_
@@ -77,7 +77,7 @@ class _Given:
         self.hashed_bytes = 0
         self.sent_bytes = 0  # changed under the giver's lock
         self.manifest: Manifest | None = None
-        self.signed: bytes | None = None
+        self.sealed: bytes | None = None
         self.ended: str | None = None  # why, in words, "" in good order; set under the giver's lock
 
 
@@ -135,9 +135,9 @@ class Giver(Worker):
         return given.id
 
     def manifest(self, id_: str) -> bytes | int:
-        """The signed manifest; while it is made, how many bytes have been read for it. Raises `Withheld`."""
+        """The sealed manifest; while it is made, how many bytes have been read for it. Raises `Withheld`."""
         given = self._asked(id_)
-        return given.hashed_bytes if given.signed is None else given.signed
+        return given.hashed_bytes if given.sealed is None else given.sealed
 
     def part(self, id_: str, file: int, part: int) -> bytes:
         """A sealed part, once the pace allows it. Raises `Withheld`."""
@@ -187,7 +187,7 @@ class Giver(Worker):
             given = self._given
             if given is None or self.stopping:
                 continue
-            if given.signed is None and given.ended is None:
+            if given.sealed is None and given.ended is None:
                 self._try_make(given)
             self._look(given, self._clock_s())
 
@@ -220,7 +220,7 @@ class Giver(Worker):
         about, made_ms = self._about(), time.time_ns() // 1_000_000
         given.manifest = Manifest(FORMAT, given.id, *about, applied, made_ms, files)
         given.deadline_s = self._clock_s() + LEAST_S + given.manifest.size / SLOWEST_BYTES_PER_S
-        given.signed = self._secrets.signed(given.manifest)
+        given.sealed = self._secrets.sealed(given.manifest)
         log.info("snapshot-begun", taker=given.taker, bytes=given.manifest.size, files=len(files))
 
     def _file(self, given: _Given, path: Path) -> SnapshotFile | None:

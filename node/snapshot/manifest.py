@@ -1,5 +1,5 @@
-"""The manifest of a snapshot: whose it is, and what files it has. The giver signs it; nothing of it counts
-before that was checked, and that it is within bounds.
+"""The manifest of a snapshot: whose it is, and what files it has. The giver seals it; nothing of it counts
+before it was opened, and found within bounds.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class Manifest(msgspec.Struct, frozen=True):
         return sum(file.size for file in self.files)
 
     def encode(self) -> bytes:
-        """As it is signed."""
+        """As it is sealed."""
         return msgspec.json.encode(self)
 
     @classmethod
     def decode(cls, raw: bytes) -> Self:
-        """Raises `Unfit`, also where it is out of bounds. The signature is checked before."""
+        """Raises `Unfit`, also where it is out of bounds. It was sealed by a node."""
         try:
             numbered = msgspec.json.decode(raw, type=_Numbered)
             if numbered.format != FORMAT:

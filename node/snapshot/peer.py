@@ -1,7 +1,7 @@
 """A peer as a taker sees it: signed requests over HTTP, each with a deadline, each answer with a bound.
 
     POST   /snapshot                    begins one: {"id": ...}
-    GET    /snapshot/ID                 the signed manifest; 202 while it is made: {"read_bytes": ...}
+    GET    /snapshot/ID                 the sealed manifest; 202 while it is made: {"read_bytes": ...}
     GET    /snapshot/ID/FILE/PART       a sealed part
     DELETE /snapshot/ID                 the taker has all that it wants
 
@@ -25,7 +25,7 @@ import msgspec
 
 from node.snapshot.errors import Broken, SnapshotError, Withheld
 from node.snapshot.progress import SLOWEST_BYTES_PER_S
-from node.snapshot.secrets import MOST_SIGNED_BYTES, Answered, Asked, Secrets
+from node.snapshot.secrets import MOST_SEALED_BYTES, Answered, Asked, Secrets
 from node.snapshot.tries import asked_again
 
 PATH: Final = "/snapshot"
@@ -135,7 +135,7 @@ class PeerSource:
 
     def _poll(self) -> _Answer:
         path = f"{PATH}/{self._id}"
-        return self._vouched(self._ask("GET", path, MOST_SIGNED_BYTES, HTTPStatus.OK, HTTPStatus.ACCEPTED))
+        return self._vouched(self._ask("GET", path, MOST_SEALED_BYTES, HTTPStatus.OK, HTTPStatus.ACCEPTED))
 
     def _vouched(self, answer: _Answer) -> _Answer:
         if not self._secrets.is_vouched(*answer):

@@ -45,7 +45,7 @@ class Source(Protocol):
         """A snapshot that comes more slowly is given up; 0 if none is."""
 
     def manifest(self) -> bytes:
-        """The signed manifest. Raises `Withheld`, `Broken`."""
+        """The sealed manifest. Raises `Withheld`, `Broken`."""
 
     def part(self, file: int, part: int, sealed_bytes: int) -> bytes:
         """A sealed part, of so many bytes. Raises `Withheld`, `Broken`."""

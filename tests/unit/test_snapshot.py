@@ -18,7 +18,16 @@ from node.snapshot.manifest import FORMAT, MOST_FILES, PART_BYTES, Manifest, Sna
 from node.snapshot.pace import Pace
 from node.snapshot.peer import ANSWER_TIMEOUT_S, AT_ONCE
 from node.snapshot.progress import SLOWEST_BYTES_PER_S, WINDOW_S
-from node.snapshot.secrets import MOST_REMEMBERED, WINDOW_MS, Asked, Gate, Heard, Secrets
+from node.snapshot.secrets import (
+    ID_BYTES,
+    MOST_REMEMBERED,
+    MOST_SEALED_BYTES,
+    WINDOW_MS,
+    Asked,
+    Gate,
+    Heard,
+    Secrets,
+)
 from node.snapshot.taker import Transfer, Wanted
 from store.identity import FORMAT as STORE_FORMAT
 from store.identity import Identity
@@ -63,7 +72,7 @@ class Given:
         self._spoil = spoil
 
     def manifest(self) -> bytes:
-        return self._secrets.signed(self._manifest)
+        return self._secrets.sealed(self._manifest)
 
     def part(self, file: int, part: int, sealed_bytes: int) -> bytes:
         self.asked.append((file, part))
@@ -90,20 +99,48 @@ def test_all_files_come_as_they_were_and_nothing_of_an_earlier_try_stays(tmp_pat
 
 
 def test_a_manifest_says_the_same_once_it_was_sent() -> None:
-    assert SECRETS.opened(SECRETS.signed(manifest_of())) == manifest_of()
+    assert SECRETS.opened(SECRETS.sealed(manifest_of())) == manifest_of()
 
 
-@pytest.mark.parametrize("at", [0, 63, 64, -1])
+def test_who_listens_reads_nothing_of_a_manifest_but_its_name() -> None:
+    name, sealed = SECRETS.sealed(manifest_of())[:ID_BYTES], SECRETS.sealed(manifest_of())[ID_BYTES:]
+    assert name == manifest_of().id.encode()
+    assert not any(word in sealed for word in (b"delay", b"topic-id", b"partitions", b"sst", b"format", name))
+
+
+@pytest.mark.parametrize("at", [0, ID_BYTES - 1, ID_BYTES, -1])
 def test_an_altered_manifest_is_not_opened(at: int) -> None:
-    signed = bytearray(SECRETS.signed(manifest_of()))
-    signed[at] ^= 1
-    with pytest.raises(Unfit, match="not signed"):
-        SECRETS.opened(bytes(signed))
+    sealed = bytearray(SECRETS.sealed(manifest_of()))
+    sealed[at] ^= 1
+    with pytest.raises(Unfit, match="not sealed"):
+        SECRETS.opened(bytes(sealed))
+
+
+@pytest.mark.parametrize("raw", [b"", b"ab" * 16, b"\xff" * 100, bytes(MOST_SEALED_BYTES + 1)])
+def test_what_no_node_has_sealed_is_no_manifest(raw: bytes) -> None:
+    with pytest.raises(Unfit, match="not sealed"):
+        SECRETS.opened(raw)
 
 
 def test_a_manifest_of_a_cluster_with_another_root_is_not_opened() -> None:
-    with pytest.raises(Unfit, match="not signed"):
-        SECRETS.opened(Secrets(OTHER_ROOT).signed(manifest_of()))
+    with pytest.raises(Unfit, match="not sealed"):
+        SECRETS.opened(Secrets(OTHER_ROOT).sealed(manifest_of()))
+
+
+def test_a_manifest_is_no_part_and_a_part_no_manifest() -> None:
+    manifest = manifest_of()
+    seal, sealed = SECRETS.seal(manifest.id), SECRETS.sealed(manifest)[ID_BYTES:]
+    for file in range(len(manifest.files)):
+        with pytest.raises(Unfit):
+            seal.open(file, 0, sealed)
+        with pytest.raises(Unfit, match="not sealed"):
+            SECRETS.opened(manifest.id.encode() + seal.close(file, 0, manifest.encode()))
+
+
+def test_a_manifest_of_another_snapshot_than_it_is_sealed_with_is_not_opened() -> None:
+    other = SECRETS.seal("cd" * 16).close_manifest(manifest_of().encode())
+    with pytest.raises(Unfit, match="another name"):
+        SECRETS.opened(b"cd" * 16 + other)
 
 
 BAD_MANIFESTS = {
@@ -423,7 +460,7 @@ def test_what_was_heard_counts_no_more_once_the_process_has_opened_its_store_ane
 
 
 def test_secrets_are_of_one_purpose_each_and_need_a_root() -> None:
-    assert len({SECRETS._asking, SECRETS._vouching, Secrets(OTHER_ROOT)._asking, ROOT}) == 4
+    assert len({SECRETS._asking, SECRETS._answering, Secrets(OTHER_ROOT)._asking, ROOT}) == 4
     with pytest.raises(ValueError, match="without keys"):
         Secrets(b"")
 

@@ -101,7 +101,7 @@ def test_a_taker_gets_the_store_as_it_was_when_the_snapshot_began(
     taken.close()
     given.end(id_)
     is_gone(tmp_path)
-    assert given.counts == (1, manifest.size, 0)
+    eventually(lambda: given.counts == (1, manifest.size, 0), "it is counted")
     assert manifest.applied == {0: 9}
 
 
