@@ -21,6 +21,7 @@ from tests.support import bad_peer
 from tests.support.cluster import Cluster
 from tests.support.commands import Operator, operator_of
 from tests.support.fixtures import MakeCluster
+from tests.support.modes import open_to_others, usual_mask
 from tests.support.requests import Sender
 from tests.support.retention import applied_by, delete_records
 from tests.support.waiting import eventually
@@ -91,6 +92,20 @@ def test_a_node_that_is_restored_has_the_view_that_was_copied_and_goes_on(
     assert content(cluster, "z") == content(cluster, "a")
     cluster.tail.catch_up()
     assert len(cluster.delivered) == 2
+
+
+def test_nobody_else_can_read_a_copy_nor_what_is_restored(
+    cluster: Cluster, operator: Operator, tmp_path: Path
+) -> None:
+    cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    with usual_mask():
+        assert operator("snapshot", "--to", str(tmp_path / "copy")).code == 0
+        assert (
+            operator("restore", "--from", str(tmp_path / "copy"), "--data", str(tmp_path / "data")).code == 0
+        )
+    assert open_to_others(tmp_path / "copy") == []
+    assert open_to_others(tmp_path / "data") == []
 
 
 def test_a_copy_is_written_and_restored_where_nothing_is(
