@@ -25,8 +25,9 @@ from ops.pending.journal import TAKEN, Forgotten, Into, Journal, JournalState, O
 from ops.pending.line import Found, MessageLine, encode_line
 from ops.pending.listing import Listing, Rows, hidden_words, list_pending
 from ops.pending.pace import Pace, Say
+from ops.pending.reading import Gone
 from ops.pending.signed_topic import Fenced, Transactions
-from ops.pending.take import Gone, Taker, batches
+from ops.pending.take import Taker, batches
 
 MOST_TAKEN: Final = 1_000
 MOST_TAKEN_BYTES: Final = 4 << 20
