@@ -417,6 +417,25 @@ def test_what_the_new_cluster_refuses_is_said_before_anything_is_sent(
     assert import_(typed, strict, file) == {"messages": 3, "imported": 0, "before": 3}
 
 
+def test_however_often_an_import_is_killed_what_is_refused_is_aside_once_and_all_else_sent_once(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    strict = make_cluster(partitions=1, allow_list=("allowed*",))
+    file, refused = tmp_path / "out.jsonl", tmp_path / "out.jsonl.refused"
+    lines = [
+        line_of(place=n, id=f"m{n}", target_topic="forbidden" if n % 3 == 0 else "allowed") for n in range(20)
+    ]
+    write_file(file, "e", lines)
+    words = ["import", str(file), "--without-refused", *of(strict)]
+    killed, done = run_killed(3, random.Random(5), words)
+    assert done.returncode in {0, 5}, done.stderr  # whether the last run has refused any
+    assert killed > 0
+    sent = [got.text(H_ID) for got in read_all(strict.bootstrap, strict.names.buffer)]
+    assert sent == [f"m{n}" for n in range(20) if n % 3]
+    *aside, _ = lines_of(refused)
+    assert [line["id"] for line in aside] == [f"m{n}" for n in range(0, 20, 3)]
+
+
 def buffer_ends(cluster: Cluster) -> dict[int, int]:
     """Where the buffer's partitions end."""
     return KafkaAdmin(cluster.connection).ends(cluster.names.buffer)
