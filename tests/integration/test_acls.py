@@ -272,7 +272,7 @@ def test_an_operator_takes_what_waits_out_and_puts_it_back(
     assert exported["messages"] == 1
     imported = json.loads(command("pending", "import", file, "-o", "json"))
     line = json.loads(Path(file).read_text().splitlines()[0])
-    assert imported == {"export": line["export"], "messages": 1, "imported": 1, "before": 0}
+    assert imported == {"export": line["export"], "messages": 1, "imported": 1, "refused": 0, "before": 0}
     command("pending", "forget", "--confirm", "delay")
     command("message", "cancel", f"moved/{line['buffer_id']}/{line['source']}")
 
