@@ -60,12 +60,14 @@ class Exported:
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """What a move takes out: what was asked for below `ends`, for the cluster `into`, and nothing that this
-    `refuses`.
+    `refuses`. `require_known` raises ConflictError where what the journal (by its topic's id) has may be in
+    another cluster already.
     """
 
     ends: Mapping[int, int]
     into: Into
     refuses: Refuses
+    require_known: Callable[[JournalState, str], None]
 
 
 def ends_of(config: ConnectionConfig) -> dict[int, int]:
@@ -180,6 +182,8 @@ def move(
     if state.number:
         say(f"goes on with an export that has {state.taken} messages")
     if bounds is not None:
+        # Another run may have taken something out since the check; none can from here on.
+        bounds.require_known(state, out.export)
         _bind(journal, transactions, state, bounds.into)
     try:
         with Taker(content, ring, journal, transactions, state.open) as taker:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -122,7 +123,10 @@ def move(
     Raises OperatorError; then it can be run again, and nothing is lost or doubled.
     """
     bounds = Bounds(
-        plan.ends, way.into, lambda line: imports.weigh(way.new, line, None, now_ms()).refusal is not None
+        plan.ends,
+        way.into,
+        lambda line: imports.weigh(way.new, line, None, now_ms()).refusal is not None,
+        partial(_require_known, way),
     )
     exported = export.move(way.old, file, rate, author, say, give_up_open=give_up_open, bounds=bounds)
     exported.hidden = plan.hidden  # behind the ends that it was given

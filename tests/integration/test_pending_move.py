@@ -146,6 +146,28 @@ def test_what_is_asked_for_while_it_runs_waits_for_the_same_words_again(
     assert (done.data["later"], waiting(typed, new)) == (0, 2)
 
 
+def test_what_another_run_has_taken_out_since_the_check_is_not_moved(
+    make_cluster: MakeCluster, typed: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be in a third cluster by then."""
+    old, new = make_cluster(), make_cluster(partitions=1)
+    start_all(old, new)
+    with producer_of(old) as producer:
+        producer.schedule(old.target(), b"first", after="1h").result(PATIENCE_S)
+
+        def after_another(*arguments: Any) -> Transactions:
+            monkeypatch.undo()
+            other = tmp_path / "other.jsonl"
+            assert export_(typed, old, other).data["messages"] == 1
+            return Transactions(*arguments)
+
+        monkeypatch.setattr(export, "Transactions", after_another)
+        done = move(typed, old, new, tmp_path / "moved.jsonl")
+    assert done.code == 5
+    assert f"cluster {new.name} has none of them" in done.err
+    assert waiting(typed, new) == 0
+
+
 @pytest.mark.timeout(360)  # some twenty commands start, one after the other
 def test_however_often_it_is_killed_each_message_arrives_once(
     make_cluster: MakeCluster, typed: Operator, tmp_path: Path
