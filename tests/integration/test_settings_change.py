@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -486,6 +487,40 @@ def test_no_other_version_is_made_of_a_number_that_a_node_knows(cluster: Cluster
         change_to(cluster, max_delay_ms=2 * DAY_MS)
     assert versions_of(cluster).latest.number == 2
     assert SettingsTopic(cluster.connection, cluster.names, cluster.keys).read() is None
+
+
+def test_settings_that_only_a_node_knows_any_more_are_restored(cluster: Cluster) -> None:
+    """ZooKeeper has come from a backup, and the topic, which was lost, was made again by it."""
+    cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    change_to(cluster, max_delay_ms=DAY_MS)
+    before, _ = cluster.kazoo.get(cluster.znodes.settings)
+    latest = change_to(cluster, max_delay_ms=HOUR_MS)
+    cluster.delete_topic(cluster.names.settings)
+    cluster.kazoo.set(cluster.znodes.settings, before)
+    cluster.create_again()
+    cluster_topics.create(cluster.connection, restore=AUTHOR)
+    assert versions_of(cluster) == latest
+    assert change_to(cluster, max_delay_ms=2 * DAY_MS).all[:3] == latest.all
+
+
+def test_settings_of_a_node_at_work_and_of_the_topic_that_contradict_each_other_are_not_restored(
+    cluster: Cluster,
+) -> None:
+    """Whose are the right ones says the operator, by what the error names."""
+    cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    begun = versions_of(cluster)
+    latest = change_to(cluster, max_delay_ms=DAY_MS)
+    other = begun.changed(replace(begun.settings, max_delay_ms=2 * DAY_MS), {}, "another", "", 1)
+    topic = SettingsTopic(cluster.connection, cluster.names, cluster.keys)
+    topic.write([], lambda _: Change(2, lambda _: other))
+    with pytest.raises(ConflictError, match=f"stop a, .* if a's are, delete {cluster.names.settings} first"):
+        cluster_topics.create(cluster.connection, restore=AUTHOR)
+    cluster.delete_topic(cluster.names.settings)
+    cluster.kazoo.set(cluster.znodes.settings, other.to_json().encode())
+    cluster_topics.create(cluster.connection, restore=AUTHOR)
+    assert versions_of(cluster) == latest == topic.read()
 
 
 def test_a_change_waits_until_every_node_knows_its_meaning(cluster: Cluster) -> None:
