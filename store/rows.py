@@ -217,6 +217,12 @@ def decode_carry(raw: bytes) -> tuple[int, int, bytes]:
     return due_ms, offset, raw[_carry.size :]
 
 
+def carried_offset(raw: bytes) -> int:
+    """The offset alone, of one that `decode_carry` has read before."""
+    offset: int = _carry.unpack_from(raw)[2]
+    return offset
+
+
 class QueueEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A row that the due index does not lead to, among those that may have to be carried."""
 

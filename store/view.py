@@ -24,6 +24,7 @@ from store.arrivals import Arrival, Kind
 from store.begun import AT_THE_BEGINNING, Begun
 from store.carrying import Carrying, QueueSweep
 from store.checkpoint import NO_WRITE_BACK, Checkpoint, Frontier, Reached, Vector, WriteBack
+from store.copies import without_copied_carries
 from store.forgetting import Forgetting
 from store.frontiers import Frontiers
 from store.guard import Guard, retry_stalled
@@ -125,6 +126,7 @@ class View:
         """
         if not self._carries or Kind.CARRY not in map(_KIND, arrivals):
             return self._apply_batch(arrivals, read)
+        arrivals = without_copied_carries(arrivals, self._frontiers.applied, self._frontiers.heard.serials)
         # What a carry asks for is in the store then.
         batches = [list(batch) for _, batch in groupby(arrivals, lambda one: one.kind is Kind.CARRY)]
         urgent = [self._apply_batch(batch, {}) for batch in batches[:-1]]

@@ -17,12 +17,14 @@ from delayline.signing import Serial
 from delayline.times import DAY_MS
 from delayline.wire import Cancel
 from store import keys
+from store.arrivals import Kind
 from store.awaited import Awaited, Successor
 from store.carrying import MOST_WALKED
 from store.checkpoint import Reached, WriteBack
 from store.keys import RowKey
+from store.kv import Batch
 from store.rocks import RocksStore
-from store.rows import NewerCarry, decode_vector, encode_carry
+from store.rows import NewerCarry, decode_offset, decode_vector, encode_carry
 from store.selection import Limits, Paused, Selection
 from store.view import View
 from tests.unit.view_records import (
@@ -371,3 +373,55 @@ def test_a_selection_says_whether_there_is_more_to_look_at_for_what_is_to_be_car
     assert walks == sorted(walks, reverse=True)
     assert walks[0]
     assert found[walks.index(False)] == [last]
+
+
+class Counting(RocksStore):
+    """Counts the batches that are written."""
+
+    writes = 0
+
+    def write(self, batch: Batch) -> None:
+        self.writes += 1
+        super().write(batch)
+
+
+def test_copies_of_carries_part_no_batch(tmp_path: Path) -> None:
+    store = Counting(tmp_path / "view")
+    view = View(store, [0], WINDOW_MS, SETTINGS)
+    take(view, at(0, 0, schedule(LATER_MS)))
+    copied = carry(select(view), (1, 1))
+    take(view, at(0, 1, copied))
+    before = store.writes
+    take(view, *(at(0, n, copied if n % 2 else schedule(LATER_MS)) for n in range(2, 20)))
+    assert (store.writes - before, waiting(view)) == (1, [0, *range(2, 20, 2)])
+    view.close()
+
+
+def test_what_is_a_copy_among_carries_is_the_same_in_one_batch_as_one_by_one(view: View, other: View) -> None:
+    below = at(0, 0, schedule(LATER_MS)), at(0, 1, schedule(500))
+    for one in (view, other):
+        take(one, *below)
+    first = carry(select(view), (2, 2))
+    log = [
+        at(0, 2, first),
+        at(0, 3, first, 9_000),  # a copy, which has the newest timestamp
+        at(0, 4, schedule(LATER_MS)),
+        at(0, 5, first._replace(serial=(4, 9)))._replace(kind=Kind.SPENT, raw=b"", timestamp_ms=0),
+        at(0, 6, first._replace(serial=(4, 7))),  # below what is spent
+        at(0, 7, schedule(LATER_MS, parent=1)._replace(serial=(5, 10))),
+        at(0, 8, first._replace(serial=(5, 10))),
+        at(0, 9, first._replace(serial=(5, 11))),
+        at(0, 10, first._replace(serial=(5, 11))),
+    ]
+    take(view, *log)
+    for arrival in log:
+        take(other, arrival)
+    assert kept(view) == kept(other)
+    assert decode_offset(kept(view)[keys.since(0, 0)]) == 5
+    assert view.reached().applied == {0: 11}
+
+
+def kept(view: View) -> dict[bytes, bytes]:
+    """All that is stored, but for the checkpoint."""
+    others = (keys.ALIGNED, keys.READ)
+    return view.snapshot(lambda kv, *_: {k: v for k, v in kv.scan(b"", b"\xff") if k not in others})
