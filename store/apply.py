@@ -620,9 +620,7 @@ class BatchApply:
             return known
         raw = self._kv.get(keys.pending_answer(partition, offset))
         if raw is None:
-            raise Damaged(
-                f"pending answer {partition}/{offset} is missing: remove the data folder; it is rebuilt"
-            )
+            raise Damaged(f"pending answer {partition}/{offset} is missing")
         return decode_pending_answer(raw)
 
     def _store_pending_answer(self, partition: int, offset: int, pending: PendingAnswer) -> None:
