@@ -128,12 +128,12 @@ class Carrying:
                 self._first.pop(partition, None)
 
     def carried(
-        self, frontier: Frontier, read: Vector, write_back: WriteBack, since_ms: int
+        self, frontier: Frontier, read: Vector, written_back: Vector, since_ms: int
     ) -> tuple[Vector, Vector]:
         """How far the log is needed no more, by the frontier before a selection that answers all that waits;
         and the newest timestamps there, which who begins there cannot read. `read`: where the reader stands.
-        `write_back`: of the checkpoint that leads to that frontier. `since_ms`: what is read from now on was
-        written since then.
+        `written_back`: of the checkpoint that leads to that frontier. `since_ms`: what is read from now on
+        was written since then.
 
         It is true of a value once all is applied that had been written back when it was found. What is
         written back has an as-of, and that is where the reader stood at its selection. What was sent since
@@ -154,13 +154,10 @@ class Carrying:
                 if (at := min(low, known.carried)) > last:
                     last, last_ms = at, known.newest_ms
                 known = None
-            if known is None and write_back.written_back is not None:
-                heard_ms = self._frontiers.heard.newest_ms.get(partition, 0)
-                known = _Found(low, heard_ms, write_back.written_back.get(partition, 0))
             if known is None:
-                self._found.pop(partition, None)
-            else:
-                self._found[partition] = known
+                heard_ms = self._frontiers.heard.newest_ms.get(partition, 0)
+                known = _Found(low, heard_ms, written_back.get(partition, 0))
+            self._found[partition] = known
             found[partition], newest_ms[partition] = last, last_ms
         return found, newest_ms
 

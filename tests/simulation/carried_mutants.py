@@ -137,7 +137,7 @@ CARRYING: Final = (
         "found-counts-at-once",
         "rule 12, carried",
         "how far nothing is needed counts before what had been written back by then is applied",
-        (Edit("store.carrying:Carrying.carried", "write_back.written_back.get(partition, 0)", "0"),),
+        (Edit("store.carrying:Carrying.carried", "written_back.get(partition, 0)", "0"),),
         STALLED_MOVES,
     ),
     Mutant(
@@ -171,7 +171,7 @@ CARRYING: Final = (
         (
             Edit(
                 "store.view:View._with_carries",
-                "all(frontier.seen.get(partition, 0) >= end for partition, end in frontiers.applied.items())",
+                "all(frontier.seen.get(partition, 0) >= end for partition, end in ends)",
                 "True",
             ),
         ),

@@ -82,9 +82,8 @@ def settled(view: View, write_back: WriteBack = NOTHING_SENT) -> Selection:
     """What is delivered by one selection leaves the replay window with its commit; how far the log is needed
     then is found by the next one, and counts from the one after that.
     """
-    select(view, write_back)
-    select(view, write_back)
-    return select(view, write_back)
+    rest_ms = MANY.carry_rest_ms
+    return [select(view, write_back, NOW_MS + n * rest_ms) for n in range(3)][-1]
 
 
 def carries(chosen: Selection) -> list[int]:
@@ -376,9 +375,14 @@ def test_a_selection_says_whether_there_is_more_to_look_at_for_what_is_to_be_car
 
 
 class Counting(RocksStore):
-    """Counts the batches that are written."""
+    """Counts the batches that are written, and the rows that are read alone."""
 
     writes = 0
+    rows = 0
+
+    def get(self, key: bytes) -> bytes | None:
+        self.rows += key.startswith(keys.ROW)
+        return super().get(key)
 
     def write(self, batch: Batch) -> None:
         self.writes += 1
@@ -395,6 +399,21 @@ def test_copies_of_carries_part_no_batch(tmp_path: Path) -> None:
     take(view, *(at(0, n, copied if n % 2 else schedule(LATER_MS)) for n in range(2, 20)))
     assert (store.writes - before, waiting(view)) == (1, [0, *range(2, 20, 2)])
     view.close()
+
+
+def test_whether_rows_are_needed_is_looked_at_once_a_rest_however_often_is_selected(tmp_path: Path) -> None:
+    store, rest_ms = Counting(tmp_path / "view"), MANY.carry_rest_ms
+    view = View(store, [0], WINDOW_MS, SETTINGS)
+    take(view, at(0, 0, schedule(LATER_MS)))
+    found = [rows_read(view, store, NOW_MS + n * rest_ms // 5) for n in range(11)]
+    assert [rows > 0 for rows in found] == [n % 5 == 0 for n in range(11)]
+    view.close()
+
+
+def rows_read(view: View, store: Counting, now_ms: int) -> int:
+    before = store.rows
+    select(view, now_ms=now_ms)
+    return store.rows - before
 
 
 def test_what_is_a_copy_among_carries_is_the_same_in_one_batch_as_one_by_one(view: View, other: View) -> None:
