@@ -20,7 +20,9 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class ScheduledRow(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
-    """A message that waits for its due time."""
+    """A message that waits for its due time. `followed`: it is done, has no id, and its chain has gone on, as
+    who carries it says: who begins need not know more of the chain than that.
+    """
 
     key: bytes | None
     value: bytes | None
@@ -37,6 +39,7 @@ class ScheduledRow(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False
     occurrence: int | None  # None with a recurrence: the first one is still to be found
     recurrence: Recurrence | None = None
     moved_by: int | None = None  # offset of the user's last reschedule of it
+    followed: bool = False
 
 
 class RescheduleRow(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):

@@ -240,7 +240,7 @@ CARRYING: Final = (
         "carried-though-overtaken",
         "rule 12, a selection takes carries",
         "a reschedule that a cancel has overtaken does not say so in its carry",
-        (Edit("store.carrying:Carrying.take", "self._as_it_counts(key, raw)", "raw"),),
+        (Edit("store.carrying:Carrying.take", "self._with_what_overtook(key, raw)", "raw"),),
         STOPPED_MOVES,
     ),
     Mutant(

@@ -444,3 +444,31 @@ def kept(view: View) -> dict[bytes, bytes]:
     """All that is stored, but for the checkpoint."""
     others = (keys.ALIGNED, keys.READ)
     return view.snapshot(lambda kv, *_: {k: v for k, v in kv.scan(b"", b"\xff") if k not in others})
+
+
+@pytest.mark.parametrize("cancelled_at", [3, 5])
+def test_a_replay_reaches_what_a_chain_without_an_id_has_done_though_a_cancel_has_ended_that(
+    view: View, other: View, cancelled_at: int
+) -> None:
+    take(view, at(0, 0, schedule(1_900)))
+    select(view)
+    take(view, at(0, 1, schedule(LATER_MS, parent=0)._replace(serial=(1, 1))))
+    log = {2: at(0, 2, schedule(LATER_MS)), cancelled_at: at(0, cancelled_at, Cancel(None, 0))}
+    take(view, *(one for offset, one in log.items() if offset < 4))
+    began_ms = NOW_MS + DAY_MS
+    chosen = paused(view, began_ms, 2)
+    log[4] = at(0, 4, carry(chosen, (4, 4)))
+    take(view, *(log[offset] for offset in sorted(log) if offset > 3))
+    for n in (1, 2):
+        begins = paused(view, began_ms + n * MANY.carry_rest_ms, 2)
+    assert begins.frontier.carried == {0: 2}
+    other.begin_at(begins.frontier.carried, begins.frontier.seen, begins.frontier.newest_ms)
+    other.align(checkpoint_of(begins))
+    take(other, *(log[offset] for offset in sorted(log)))
+    assert [rows(one) for one in (view, other)] == [[0, 2]] * 2
+
+
+def rows(view: View) -> list[int]:
+    return view.snapshot(
+        lambda kv, *_: sorted(keys.timed(key)[2] for key, _ in kv.scan(keys.ROW, keys.end_of(keys.ROW)))
+    )
