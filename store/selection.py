@@ -38,8 +38,8 @@ class Limits(NamedTuple):
     """How much one transaction may carry; at least one row or answer is taken. `awaited`: how much of what
     was written back into a partition is listed, of each kind. `passed`: over how many rows that are done,
     and behind the position, a selection goes. `carried_ms`: so long what is paused waits in one place.
-    `carry_rest_ms`: so long after a transaction with carries the next ones have none. `unread_ms`: no record
-    that is read from now on was written longer ago.
+    `carry_rest_ms`: so long after a transaction with carries the next ones have none, and *carried* stays.
+    `unread_ms`: no record that is read from now on was written longer ago.
     """
 
     messages: int

@@ -138,7 +138,7 @@ CARRYING: Final = (
         "found-counts-at-once",
         "rule 12, carried",
         "how far nothing is needed counts before what had been written back by then is applied",
-        (Edit("store.carrying:Carrying.carried", "write_back.written_back.get(partition, 0)", "0"),),
+        (Edit("store.carrying:Carrying.carried", "written_back.get(partition, 0)", "0"),),
         STALLED_MOVES,
     ),
     Mutant(
@@ -172,7 +172,7 @@ CARRYING: Final = (
         (
             Edit(
                 "store.view:View._with_carries",
-                "all(frontier.seen.get(partition, 0) >= end for partition, end in frontiers.applied.items())",
+                "all(frontier.seen.get(partition, 0) >= end for partition, end in ends)",
                 "True",
             ),
         ),
@@ -241,7 +241,7 @@ CARRYING: Final = (
         "carried-though-overtaken",
         "rule 12, a selection takes carries",
         "a reschedule that a cancel has overtaken does not say so in its carry",
-        (Edit("store.carrying:Carrying.take", "self._as_it_counts(key, raw)", "raw"),),
+        (Edit("store.carrying:Carrying.take", "self._with_what_overtook(key, raw)", "raw"),),
         STOPPED_MOVES,
     ),
     Mutant(
