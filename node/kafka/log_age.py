@@ -95,7 +95,8 @@ class KafkaLogAge(Worker):
             self._expect_window()
             pause_s = self._period_s()
             try:
-                self._look = self._log.outcomes()
+                checkpoint = self._checkpoint()
+                self._look = self._log.outcomes(None if checkpoint is None else checkpoint.told)
             except (Unanswered, TopicMissing) as error:
                 log.debug("outcomes-lookup-failed", detail=str(error))
                 pause_s = min(pause_s, RETRY_S)
