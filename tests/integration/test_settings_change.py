@@ -27,6 +27,7 @@ from delayline.wire import (
 )
 from election.operators import Author
 from node.kafka import known_settings
+from node.kafka.fetch.coordinators import ONGOING
 from node.kafka.known_settings import NOTHING_READ, ReadSettings, read_settings
 from node.kafka.reader import TopicReader
 from node.node import Node
@@ -45,6 +46,7 @@ from tests.support.cluster import Cluster
 from tests.support.fates import Fates, check_exactly_once
 from tests.support.fixtures import MakeCluster
 from tests.support.requests import Sender
+from tests.support.transactions import last_of_settings
 from tests.support.waiting import PATIENCE_S, eventually
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -205,6 +207,24 @@ def test_a_forged_mark_is_a_reject_and_a_copy_of_one_is_nothing(cluster: Cluster
         assert fates_of(fates, after) == {"delivered"}
         assert fates_of(fates, late) == {"delay-too-long"}
         assert fates.of[forged] == ["bad-parent"]
+
+
+@pytest.mark.parametrize("before", ["_mark", "_write_record", "_commit"])
+def test_nobody_ends_a_change_that_is_on_its_way(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    states: list[str] = []
+    goes_on = getattr(SettingsTopic, before)
+
+    def settled_first(topic: SettingsTopic, *args: Any) -> Any:
+        topic.settle()
+        states.append(last_of_settings(cluster))
+        return goes_on(topic, *args)
+
+    monkeypatch.setattr(SettingsTopic, before, settled_first)
+    after = change_to(cluster, max_delay_ms=DAY_MS)
+    assert states == [ONGOING]
+    assert versions_of(cluster) == after
 
 
 def test_a_mark_of_a_change_that_was_given_up_is_nothing_and_stops_nobody(cluster: Cluster) -> None:
