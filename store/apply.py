@@ -621,7 +621,8 @@ class BatchApply:
         raw = self._kv.get(keys.pending_answer(partition, offset))
         if raw is None:
             raise Damaged(
-                f"pending answer {partition}/{offset} is missing: remove the data folder; it is rebuilt"
+                f"pending answer {partition}/{offset} is missing: remove the data folder, and the node"
+                " makes its view anew"
             )
         return decode_pending_answer(raw)
 

@@ -132,7 +132,7 @@ def _row(kv: KeyValue, key: RowKey) -> bytes:
     raw = kv.get(keys.row(*key))
     if raw is None:
         raise Damaged(
-            f"the late row {key} is missing: remove the data folder, the node rebuilds it from the log"
+            f"the late row {key} is missing: remove the data folder, and the node makes its view anew"
         )
     return raw
 
