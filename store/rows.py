@@ -82,7 +82,9 @@ encode = _encoder.encode
 
 
 def is_reschedule(raw_row: bytes) -> bool:
-    """Tells without decoding: behind the one-byte array header stands the tag."""
+    """Tells without decoding: behind the array header stands the tag. That header is one byte, or three for
+    a schedule, which has more than 15 fields: the second one is 0 then, as a schedule's tag is.
+    """
     return raw_row[1] == _RESCHEDULE_TAG
 
 
