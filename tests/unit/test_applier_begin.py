@@ -94,7 +94,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     made = Log()
     monkeypatch.setattr(applier, "TopicReader", made)
     monkeypatch.setattr(applier, "admin_client", lambda _: None)
-    monkeypatch.setattr(known_settings, "read_settings", lambda *_: known_settings.NOTHING_READ)
+    monkeypatch.setattr(known_settings, "read_settings", lambda *_, **__: known_settings.NOTHING_READ)
     monkeypatch.setattr(applier, "newest_gone_ms", lambda *_: 1_800_000_000_000)
     return made
 
