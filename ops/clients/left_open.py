@@ -124,7 +124,7 @@ class _End:
         once its record is there, to commit it is what it is about to do.)
         """
         await self._brokers.lead(self._buffer)  # who may not see that is not told that it is among them
-        if last.partitions != {self._left}:
+        if await self._coordinators.partitions_of(self._id, last) != {self._left}:
             return False
         left = await self._left_open(last.producer)
         return left is not None and left.epoch == last.epoch and left.last >= CHANGE_SEQUENCE

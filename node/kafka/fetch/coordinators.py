@@ -35,15 +35,13 @@ _ELSEWHERE: Final = frozenset(
 
 class TransactionState(NamedTuple):
     """The last transaction of an id: its state, by whom it is, and since when, by which it differs from the
-    one before. `EMPTY`: there was none since the id was initialised. `partitions`: in which it is to end, as
-    long as that is not decided, and as far as whoever asks may see their topics.
+    one before. `EMPTY`: there was none since the id was initialised.
     """
 
     state: str
     producer: int
     epoch: int
     since_ms: int
-    partitions: frozenset[tuple[str, int]] = frozenset()
 
 
 class ProducerAt(NamedTuple):
@@ -73,13 +71,15 @@ class Coordinators:
 
     async def described(self, id_: str) -> TransactionState | None:
         """None if the id was never used. Raises `Unreachable`."""
-        answer = await self._ask(id_, DescribeRequest(id_))
-        ((code, _, state, _, since_ms, producer, epoch, topics, _),) = answer.transactions
-        if code == _NOT_FOUND:
-            return None
-        self._expect(id_, code)
-        found = frozenset((topic, partition) for topic, partitions, _ in topics for partition in partitions)
-        return TransactionState(state, producer, epoch, since_ms, found)
+        found = await self._described(id_)
+        return None if found is None else found[0]
+
+    async def partitions_of(self, id_: str, last: TransactionState) -> set[tuple[str, int]]:
+        """In which partitions a transaction is to end that is open, as far as whoever asks may see their
+        topics; none if it is not the last one any more. Raises `Unreachable`.
+        """
+        found = await self._described(id_)
+        return set() if found is None or found[0] != last else found[1]
 
     async def abort(self, id_: str, producer: int) -> bool:
         """Begins to abort what is open, and fences its producer. False if nothing is: nothing has changed.
@@ -145,6 +145,15 @@ class Coordinators:
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
+
+    async def _described(self, id_: str) -> tuple[TransactionState, set[tuple[str, int]]] | None:
+        answer = await self._ask(id_, DescribeRequest(id_))
+        ((code, _, state, _, since_ms, producer, epoch, topics, _),) = answer.transactions
+        if code == _NOT_FOUND:
+            return None
+        self._expect(id_, code)
+        found = {(topic, partition) for topic, partitions, _ in topics for partition in partitions}
+        return TransactionState(state, producer, epoch, since_ms), found
 
     async def _ask(self, id_: str, request: Any) -> Any:
         if id_ not in self._of:
