@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,9 +14,12 @@ from ops import logs
 
 @contextmanager
 def restored_logging() -> Iterator[None]:
-    """Undo on leaving whatever `ops.logs.configure` did inside."""
+    """Undo on leaving whatever `ops.logs.configure` did inside. What nodes in this process say before that is
+    no output of a command.
+    """
     root, ours = logging.getLogger(), logging.getLogger(logs.ROOT)
     handlers, level, our_level = root.handlers[:], root.level, ours.level
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         yield
     finally:
