@@ -17,6 +17,7 @@ _JSON = (
     "lane int, epoch long, position array<long>, overruns array<struct<position: array<long>>>, "
     "applied map<string, long>, seen map<string, long>, "
     "read map<string, long>, written_back map<string, long>, carried map<string, long>, "
+    "newest_ms map<string, long>, "
     "delivered_up_to_ms long, node string, "
     "at_ms long, first boolean, operation struct<number: long, refused: string, "
     "request: struct<type: string, from_ms: long, to_ms: long, target: string>, "
@@ -92,6 +93,7 @@ def checkpoints(topic: DataFrame, compacted_before_ms: int) -> DataFrame:
                     "epoch",
                     "position",
                     *VECTORS,
+                    "newest_ms",
                     "delivered_up_to_ms",
                     "node",
                     "at_ms",

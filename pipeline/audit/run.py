@@ -17,7 +17,7 @@ from pipeline.audit.chain import chain_violations
 from pipeline.audit.checkpoints import checkpoint_violations, checkpoints, epochs, own_records
 from pipeline.audit.classes import CLASSES, ENDS, OCCURRENCE
 from pipeline.audit.config import AuditConfig
-from pipeline.audit.duplicates import marked
+from pipeline.audit.duplicates import heard, marked
 from pipeline.audit.evidence import (
     Evidence,
     at_their_rows,
@@ -174,7 +174,7 @@ class _AuditRun:
         if names is not None:
             asked = with_sources(asked)
         if keeps:
-            asked = marked(asked, self._versions, self._outcomes())
+            asked = marked(asked, self._versions, self._outcomes(), heard(checkpointed, self._begins))
         return self._keep(anew(asked))
 
     def _outcomes(self) -> DataFrame:

@@ -139,7 +139,8 @@ def waiting_in(partition: int) -> list[str]:
 
 
 def carry_all(cluster: Cluster, sender: Sender) -> None:
-    """Messages in both partitions, due in an hour, are carried."""
+    """Messages in both partitions, due in an hour, are carried by a node, which is stopped then."""
+    running = cluster.start_here("a", replay_window_s=0.5)
     for id_ in (*waiting_in(0), *waiting_in(1)):
         sender.schedule(at_ms=now_ms() + HOUR_MS, id=id_)
     ends: dict[int, int] = {}
@@ -153,6 +154,7 @@ def carry_all(cluster: Cluster, sender: Sender) -> None:
         return all(found.get(partition, 0) >= end for partition, end in ends.items())
 
     eventually(carried, "all that waits has been carried")
+    cluster.stop_here(running)
 
 
 def test_an_empty_node_of_a_cluster_that_carries_loses_what_is_gone_since_the_last_checkpoint_alone(
@@ -160,10 +162,8 @@ def test_an_empty_node_of_a_cluster_that_carries_loses_what_is_gone_since_the_la
 ) -> None:
     """What waits in the other partition is not given up."""
     cluster = carrying
-    running = cluster.start_here("a", replay_window_s=0.5)
     with Sender(cluster) as sender:
         carry_all(cluster, sender)
-        cluster.stop_here(running)
         last = cluster.checkpoints()[-1]
         begin = parse_source(sender.schedule(at_ms=now_ms() + HOUR_MS, key=key_in(0)).result())[2] + 1
         delete_records(cluster, {0: begin, 1: last.carried[1]})
@@ -192,10 +192,8 @@ def test_where_the_outcomes_topic_was_made_anew_an_empty_node_begins_once_that_i
     carrying: Cluster, carrying_operator: Operator
 ) -> None:
     cluster = carrying
-    running = cluster.start_here("a", replay_window_s=0.5)
     with Sender(cluster) as sender:
         carry_all(cluster, sender)
-        cluster.stop_here(running)
         cluster.delete_topic(cluster.names.outcomes)
         cluster.create_again()
         shutil.rmtree(cluster.data_dir("a"))

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from delayline import DelayProducer, requests
 from delayline.names import parse_source
+from delayline.partitioner import partition_for
 from delayline.receipt import Receipt
 from delayline.settings_versions import SettingsVersions
 from delayline.wire import H_SOURCE
@@ -23,11 +24,12 @@ from pipeline.audit import Audit, AuditConfig, audit
 from tests.support.cluster import Cluster
 from tests.support.fixtures import MakeCluster
 from tests.support.requests import now_ms
-from tests.support.retention import delete_records
+from tests.support.retention import alter_buffer, delete_records
 from tests.support.waiting import PATIENCE_S, eventually
 
 RETENTION_MS = 4_000
 HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
 COUNT = 6
 
 
@@ -93,6 +95,7 @@ class Cut:
         receipts = [self.producer.cancel(source=one.result()) for one in self.sent["ended"]]
         assert {one.outcome(PATIENCE_S).outcome for one in receipts} == {"cancelled"}
         self._of_each(self.producer.cancel, "early", "unknown")
+        self._keep("moved-twice")  # of which two stand-ins are left
         self._of_each(self.producer.run_now, "moved", "rescheduled")
         self._of_each(self.producer.run_now, "moved-twice", "rescheduled")
         self._keep("kept")
@@ -202,3 +205,41 @@ def test_what_is_wrong_in_a_cut_log_is_found(cut: Cut, spark: SparkSession) -> N
         *(("lost", one) for one in waits),
         ("missing_from_buffer", f"{cluster.names.buffer}/1/{end}"),
     }
+
+
+def test_what_a_clock_that_was_ahead_has_made_unknown_is_so_once_its_records_are_gone(
+    make_cluster: MakeCluster, spark: SparkSession
+) -> None:
+    """A duplicate is told by the newest timestamp that the partition had, which the log has no more."""
+    cluster = make_cluster(retention_ms=RETENTION_MS, dedup_window_ms=300)
+    cluster.start_here("a", replay_window_s=0.5)
+    cluster.wait_state("a", NodeState.LEADER)
+    partition, end = cancel_of(cluster, "one", now_ms() + 30 * MINUTE_MS)
+    eventually(lambda: cluster.checkpoints()[-1].carried.get(partition, 0) >= end, "it is needed no more")
+    delete_records(cluster, {partition: end})
+    with DelayProducer({"bootstrap.servers": cluster.bootstrap}, cluster=cluster.name, outcomes=True) as to:
+        to.schedule(cluster.target(), b"first", id="one", deliver_at=now_ms() + 10 * MINUTE_MS).result()
+        again = to.schedule(cluster.target(), b"again", id="one", after="1h", if_exists="keep")
+        assert again.outcome(PATIENCE_S).outcome == "replaced"
+    assert audited(cluster, spark).report.violations == ()
+
+
+def cancel_of(cluster: Cluster, id_: str, at_ms: int) -> tuple[int, int]:
+    """A cancel that bears that time: its partition, and where that ends behind it."""
+    alter_buffer(cluster, "message.timestamp.type", "CreateTime")
+    asked, placed = requests.cancel(id_), list[int]()
+    partition = partition_for(id_.encode(), cluster.settings.partitions)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    headers: Any = asked.headers
+    producer.produce(
+        cluster.names.buffer,
+        asked.value,
+        asked.key,
+        partition,
+        headers=headers,
+        timestamp=at_ms,
+        on_delivery=lambda _, sent: placed.append(sent.offset() or 0),
+    )
+    assert producer.flush(PATIENCE_S) == 0
+    alter_buffer(cluster, "message.timestamp.type", "LogAppendTime")
+    return partition, placed[0] + 1

@@ -8,7 +8,8 @@ import base64
 import random
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,19 @@ def move(typed: Operator, old: Cluster, new: Cluster, file: Path, *more: str) ->
     return typed("move", str(file), *more, *words(old, new))
 
 
+@contextmanager
+def once_checked(happens: Callable[[], object]) -> Iterator[None]:
+    """That happens in a move once all is checked, and before anything is taken out."""
+
+    def begin(*arguments: Any) -> Transactions:
+        happens()
+        return Transactions(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export, "Transactions", begin)
+        yield
+
+
 def id_of(line: dict[str, Any]) -> str:
     """The id that a message has in its new cluster."""
     return line["id"] or f"moved/{line['buffer_id']}/{line['source']}"
@@ -124,21 +138,15 @@ def test_one_command_moves_what_waits_into_a_cluster_with_more_partitions(
 
 
 def test_what_is_asked_for_while_it_runs_waits_for_the_same_words_again(
-    make_cluster: MakeCluster, typed: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_cluster: MakeCluster, typed: Operator, tmp_path: Path
 ) -> None:
     old, new = make_cluster(), make_cluster(partitions=1)
     start_all(old, new)
     file = tmp_path / "moved.jsonl"
     with producer_of(old) as producer:
         producer.schedule(old.target(), b"first", after="1h").result(PATIENCE_S)
-
-        def late(*arguments: Any) -> Transactions:
-            producer.schedule(old.target(), b"later", after="1h").result(PATIENCE_S)
-            return Transactions(*arguments)
-
-        monkeypatch.setattr(export, "Transactions", late)
-        done = move(typed, old, new, file)
-        monkeypatch.undo()
+        with once_checked(lambda: producer.schedule(old.target(), b"later", after="1h").result(PATIENCE_S)):
+            done = move(typed, old, new, file)
     assert (done.code, done.data["imported"], done.data["later"]) == (0, 1, 1)
     assert "1 messages were asked for since it began" in done.err
     done = move(typed, old, new, file)
@@ -320,14 +328,8 @@ def test_what_nobody_could_read_when_it_was_checked_is_not_taken_out_unchecked(
     file = tmp_path / "moved.jsonl"
     with producer_of(old) as producer:
         producer.schedule("forbidden", b"behind it", after="1h").result(PATIENCE_S)
-
-        def open_no_more(*arguments: Any) -> Transactions:
-            users.abort_transaction(PATIENCE_S)
-            return Transactions(*arguments)
-
-        monkeypatch.setattr(export, "Transactions", open_no_more)
-        done = move(typed, old, new, file)
-        monkeypatch.undo()
+        with once_checked(lambda: users.abort_transaction(PATIENCE_S)):
+            done = move(typed, old, new, file)
     assert (done.code, done.data["messages"], done.data["hidden"]) == (0, 0, 2)
     assert "do not stop the old cluster's nodes yet" in done.err
     refused = move(typed, old, new, file)

@@ -12,7 +12,7 @@ WINDOW_MS = 100
 
 
 def event(offset: int, newest_ms: int, due_ms: int | None = None, **more: Any) -> IdEvent:
-    found = {"kind": "schedule", "parent": None, "keep": False} | more
+    found = {"kind": "schedule", "parent": None, "keep": False, "most_ms": newest_ms} | more
     return IdEvent(offset=offset, newest_ms=newest_ms, due_ms=due_ms, **found)
 
 
@@ -67,3 +67,20 @@ def test_where_the_log_has_lost_its_beginning_outcomes_tell_what_it_does_not(
     events: list[IdEvent], duplicates: list[int]
 ) -> None:
     assert duplicates_of(events, known_from_ms, cut=True) == duplicates
+
+
+@pytest.mark.parametrize(
+    ("most_ms", "told", "duplicates"),
+    [(149, False, [6]), (150, False, []), (150, True, [6]), (None, False, []), (None, True, [6])],
+    ids=["known at most too", "perhaps unknown", "told", "nobody knows", "nobody knows, and told"],
+)
+def test_where_a_newer_timestamp_may_be_gone_outcomes_tell_what_the_log_does_not(
+    most_ms: int | None, duplicates: list[int], *, told: bool
+) -> None:
+    events = [event(5, 10, 50), event(6, 20, 500, keep=True, told=told, most_ms=most_ms)]
+    assert duplicates_of(events, known_from_ms, cut=True) == duplicates
+
+
+def test_what_is_unknown_by_what_is_left_is_no_duplicate_whatever_is_told() -> None:
+    events = [event(5, 10, 50), event(6, 150, 500, keep=True, told=True, most_ms=None)]
+    assert duplicates_of(events, known_from_ms, cut=True) == []
