@@ -1,0 +1,187 @@
+"""From a frame of requests to records of the buffer, and the rows that the service would reject."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from delayline import headers as h
+from delayline.recurrence import parse_cron
+from delayline.settings import ClusterSettings
+from delayline.times import now_ms as clock_ms
+from delayline.times import parse_duration
+from pipeline.bulk.columns import COLUMNS, HEADERS_TYPE, header_texts, ms_of
+from pipeline.bulk.first import with_first
+from pipeline.bulk.rules import flaw
+from pipeline.bulk.times import time_of
+from pipeline.errors import WrongInput
+
+REJECT_CODE, REJECT_DETAIL = "reject_code", "reject_detail"
+_DIGEST_LENGTH: Final = 32
+_INPUT, FLAW, CRON_FLAW = "input", "flaw", "cron_flaw"
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What a frame asks for.
+
+    `records`: `key` and `value` (binary), `headers` (array of key and value), `partition` (int; null: by the
+    key, as Kafka's Java client does it), as Spark's Kafka sink takes them. `rejected`: the frame's own columns
+    of each row that the service would reject, with `reject_code` (string; docs/wire-format.md) and
+    `reject_detail` (string).
+    """
+
+    records: DataFrame
+    rejected: DataFrame
+
+
+def requests(
+    frame: DataFrame,
+    settings: ClusterSettings,
+    *,
+    job: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    now_ms: int | None = None,
+) -> Requests:
+    """What a frame asks of a cluster with these settings. Nothing is computed yet.
+
+    Args:
+        frame: one request a row, in the columns of `pipeline.bulk.columns.COLUMNS`.
+        settings: of the cluster.
+        job: a name for what is asked. A schedule without an id gets one, made of the job's name and the row:
+            equal rows are counted, and all else is told from it. The same frame gives the same ids again.
+        columns: for columns of other names, what stands for which: an expression of SQL for each.
+        now_ms: since when a delay counts; by default, now.
+
+    Raises:
+        WrongInput: a column that is none of a request, or cannot be read as one.
+    """
+    _require_free(frame)
+    judged = judged_rows(frame, settings, job, columns or {}, clock_ms() if now_ms is None else now_ms)
+    record = [name for name in judged.columns if name not in {_INPUT, FLAW}]
+    return Requests(
+        judged.where(F.col(FLAW).isNull()).select(*record),
+        judged.where(F.col(FLAW).isNotNull()).select(
+            f"{_INPUT}.*",
+            F.col(f"{FLAW}.code").alias(REJECT_CODE),
+            F.col(f"{FLAW}.detail").alias(REJECT_DETAIL),
+        ),
+    )
+
+
+def judged_rows(
+    frame: DataFrame, settings: ClusterSettings, job: str | None, columns: Mapping[str, str], now_ms: int
+) -> DataFrame:
+    """Each row of the frame, as `input`, with the record that it becomes and its `flaw`, null if it has none."""
+    texts = header_texts(frame, columns)
+    own = F.struct(*(F.col(f"`{name}`") for name in frame.columns)).alias(_INPUT)
+    rows = frame.select(own, *(text.alias(name) for name, text in texts.items()))
+    for name, read in _READ_ONCE.items():
+        if name in texts:
+            rows = _with_what_is_read(rows, name, *read)
+    for name in ("due", "expire_at", "until"):
+        if name in texts:
+            rows = rows.withColumn(ms_of(name), time_of(F.col(name)))
+    rows = with_first(_with_ids(rows, job), texts, settings, now_ms)
+    asked = {name: F.col(name) for name in rows.columns if name in COLUMNS or name == CRON_FLAW}
+    return rows.select(_INPUT, flaw(asked, settings, now_ms).alias(FLAW), *_record(asked))
+
+
+def _require_free(frame: DataFrame) -> None:
+    for name in (REJECT_CODE, REJECT_DETAIL):
+        if name in frame.columns:
+            raise WrongInput(f"column {name!r} is where what is wrong is said: rename yours")
+
+
+def _with_ids(rows: DataFrame, job: str | None) -> DataFrame:
+    """A schedule that has no id has one made."""
+    given = F.col("id") if "id" in rows.columns else F.lit(None).cast("string")
+    is_cancel_or_reschedule = F.col("op") != h.OP_SCHEDULE.decode() if "op" in rows.columns else F.lit(False)
+    if job is None:
+        return rows.withColumn("id", given)
+    needs = given.isNull() & ~F.coalesce(is_cancel_or_reschedule, F.lit(False))
+    digest = F.substring(F.sha2(F.to_json(_INPUT), 256), 1, _DIGEST_LENGTH)
+    numbered = rows.withColumn("digest", F.when(needs, digest))
+    equal = Window.partitionBy("digest").orderBy("digest")
+    made = F.concat_ws("/", F.lit(job), F.col("digest"), F.row_number().over(equal).cast("string"))
+    return numbered.withColumn("id", F.when(needs, made).otherwise(given)).drop("digest")
+
+
+def _with_what_is_read(
+    rows: DataFrame, text: str, read: str, reads: Callable[[str], object], type_: str
+) -> DataFrame:
+    """Python reads the texts of a column, each of them once: there are far fewer of them than rows."""
+    texts = rows.select(text).where(F.col(text).isNotNull()).distinct()
+    return rows.join(texts.withColumn(read, F.udf(reads, type_)(text)), text, "left")
+
+
+def _cron_flaw(text: str) -> str | None:
+    try:
+        parse_cron(text.encode())
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _duration_ms(text: str) -> int | None:
+    try:
+        return parse_duration(text.encode())
+    except ValueError:
+        return None
+
+
+_READ_ONCE: Final = {
+    "delay": (ms_of("delay"), _duration_ms, "long"),
+    "interval": (ms_of("interval"), _duration_ms, "long"),
+    "cron": (CRON_FLAW, _cron_flaw, "string"),
+}
+
+
+def _record(asked: Mapping[str, Column]) -> list[Column]:
+    """Key, value and headers; the partition where a cancel names a source, which is in it."""
+    is_schedule = (
+        F.col("op").isNull() | (F.col("op") == h.OP_SCHEDULE.decode()) if "op" in asked else F.lit(True)
+    )
+    no_data = F.lit(None).cast("binary")
+    record = [
+        F.col("id").cast("binary").alias("key"),
+        F.when(is_schedule, asked.get("value", no_data)).alias("value"),
+        _headers(asked, is_schedule).alias("headers"),
+    ]
+    if "source" in asked:
+        of_source = F.split_part("source", F.lit("/"), F.lit(2)).try_cast("int")
+        record.append(F.when(_is_by_source(asked), of_source).alias("partition"))
+    return record
+
+
+def _headers(asked: Mapping[str, Column], is_schedule: Column) -> Column:
+    """The user's own, then the service's."""
+    parts = [F.when(is_schedule, asked["headers"])] if "headers" in asked else []
+    for name, column in COLUMNS.items():
+        if name in asked and column.header is not None and name not in {"op", "if_exists", "source"}:
+            parts.append(_header(column.header, asked[name], asked[name].isNotNull()))
+    if "op" in asked:
+        parts.append(_header(h.H_OP, asked["op"], ~is_schedule))
+    if "source" in asked:
+        parts.append(_header(h.H_SOURCE, asked["source"], _is_by_source(asked)))
+    if_exists = F.coalesce(asked.get("if_exists", F.lit(None)), F.lit(h.KEEP.decode()))
+    parts.append(_header(h.H_IF_EXISTS, if_exists, is_schedule))
+    parts.append(_header(h.H_TARGET_KEY, asked.get("key", F.lit(None).cast("binary")), is_schedule))
+    none = F.array().cast(HEADERS_TYPE)
+    return F.concat(*(F.coalesce(part, none) for part in parts))
+
+
+def _header(key: str, value: Column, is_there: Column) -> Column:
+    """An array of the header, or null."""
+    pair = F.struct(F.lit(key).alias("key"), value.cast("binary").alias("value"))
+    return F.when(is_there, F.array(pair))
+
+
+def _is_by_source(asked: Mapping[str, Column]) -> Column:
+    if "op" not in asked:
+        return F.lit(False)
+    return F.coalesce((asked["op"] == h.OP_CANCEL.decode()) & asked["source"].isNotNull(), F.lit(False))
