@@ -16,13 +16,13 @@ from delayline.times import now_ms as clock_ms
 from delayline.times import parse_duration
 from pipeline.bulk.columns import COLUMNS, HEADERS_TYPE, header_texts, ms_of
 from pipeline.bulk.first import with_first
-from pipeline.bulk.rules import flaw
+from pipeline.bulk.rules import Verdict
 from pipeline.bulk.times import time_of
 from pipeline.errors import WrongInput
 
 REJECT_CODE, REJECT_DETAIL = "reject_code", "reject_detail"
 _DIGEST_LENGTH: Final = 32
-_INPUT, FLAW, CRON_FLAW = "input", "flaw", "cron_flaw"
+_INPUT, _RULE, CRON_FLAW = "input", "rule", "cron_flaw"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +61,25 @@ def requests(
         WrongInput: a column that is none of a request, or cannot be read as one.
     """
     _require_free(frame)
-    judged = judged_rows(frame, settings, job, columns or {}, clock_ms() if now_ms is None else now_ms)
-    record = [name for name in judged.columns if name not in {_INPUT, FLAW}]
+    moment_ms = clock_ms() if now_ms is None else now_ms
+    rows, texts = _rows(frame, job, columns or {}, settings, moment_ms)
+    verdict = Verdict(texts, settings, moment_ms)
+    judged = rows.withColumn(_RULE, verdict.rule())
+    rule = F.col(_RULE)
     return Requests(
-        judged.where(F.col(FLAW).isNull()).select(*record),
-        judged.where(F.col(FLAW).isNotNull()).select(
+        judged.where(rule.isNull()).select(*_record(texts)),
+        judged.where(rule.isNotNull()).select(
             f"{_INPUT}.*",
-            F.col(f"{FLAW}.code").alias(REJECT_CODE),
-            F.col(f"{FLAW}.detail").alias(REJECT_DETAIL),
+            verdict.code(rule).alias(REJECT_CODE),
+            verdict.detail(rule).alias(REJECT_DETAIL),
         ),
     )
 
 
-def judged_rows(
-    frame: DataFrame, settings: ClusterSettings, job: str | None, columns: Mapping[str, str], now_ms: int
-) -> DataFrame:
-    """Each row of the frame, as `input`, with the record that it becomes and its `flaw`, null if it has none."""
+def _rows(
+    frame: DataFrame, job: str | None, columns: Mapping[str, str], settings: ClusterSettings, now_ms: int
+) -> tuple[DataFrame, dict[str, Column]]:
+    """Each row of the frame, as `input`, with the texts of its headers and what they say; and the texts."""
     texts = header_texts(frame, columns)
     own = F.struct(*(F.col(f"`{name}`") for name in frame.columns)).alias(_INPUT)
     rows = frame.select(own, *(text.alias(name) for name, text in texts.items()))
@@ -87,8 +90,8 @@ def judged_rows(
         if name in texts:
             rows = rows.withColumn(ms_of(name), time_of(F.col(name)))
     rows = with_first(_with_ids(rows, job), texts, settings, now_ms)
-    asked = {name: F.col(name) for name in rows.columns if name in COLUMNS or name == CRON_FLAW}
-    return rows.select(_INPUT, flaw(asked, settings, now_ms).alias(FLAW), *_record(asked))
+    named = (name for name in rows.columns if name in COLUMNS or name == CRON_FLAW)
+    return rows, {name: F.col(name) for name in named}
 
 
 def _require_free(frame: DataFrame) -> None:

@@ -27,7 +27,6 @@ from pipeline.bulk.columns import COLUMNS, TIMES, ms_of
 from pipeline.bulk.first import FIRST_MS
 from pipeline.bulk.patterns import java_pattern
 
-FLAW: Final = "struct<code: string, detail: string>"
 OPS: Final = ("schedule", "cancel", "reschedule")
 RECURRING: Final = ("interval", "interval_factor", "cron", "time_zone", "times", "until", "missed")
 _ON_CANCEL: Final = frozenset(("op", "id", "source"))
@@ -44,30 +43,45 @@ class Rule(NamedTuple):
     detail: Column
 
 
-def flaw(texts: Mapping[str, Column], settings: ClusterSettings, now_ms: int) -> Column:
-    """The first rule that a row breaks, as `FLAW`; null if it breaks none.
+class Verdict:
+    """What is wrong with a row, by the first rule that it breaks."""
 
-    `texts`: the columns that the frame has, as `header_texts` gives them, and `cron_flaw` beside `cron`.
-    """
-    asked = _Asked(texts)
-    rules = [
-        *_ops(asked),
-        *_own_headers(asked),
-        *_only_for(asked, asked.is_cancel, _ON_CANCEL),
-        *_only_for(asked, asked.is_reschedule, _ON_RESCHEDULE),
-        *_targets(asked, settings),
-        *_times(asked),
-        *_names(asked, settings),
-        *_others(asked),
-        *_recurrence(asked),
-        *_first_delivery(asked, settings, now_ms),
-        *_size(asked, settings),
-    ]
-    found = F.lit(None).cast(FLAW)
-    for rule in reversed(rules):
-        named = F.struct(F.lit(str(rule.code)).alias("code"), rule.detail.alias("detail"))
-        found = F.when(rule.broken, named).otherwise(found)
-    return found
+    def __init__(self, texts: Mapping[str, Column], settings: ClusterSettings, now_ms: int) -> None:
+        """`texts`: the columns that the frame has, as `header_texts` gives them, and `cron_flaw` beside
+        `cron`.
+        """
+        asked = _Asked(texts)
+        self._rules = [
+            *_ops(asked),
+            *_own_headers(asked),
+            *_only_for(asked, asked.is_cancel, _ON_CANCEL),
+            *_only_for(asked, asked.is_reschedule, _ON_RESCHEDULE),
+            *_targets(asked, settings),
+            *_times(asked),
+            *_names(asked, settings),
+            *_others(asked),
+            *_recurrence(asked),
+            *_first_delivery(asked, settings, now_ms),
+            *_size(asked, settings),
+        ]
+
+    def rule(self) -> Column:
+        """The number of the rule (int); null if it breaks none."""
+        broken = F.lit(None).cast("int")
+        for number, rule in reversed(list(enumerate(self._rules))):
+            broken = F.when(rule.broken, F.lit(number)).otherwise(broken)
+        return broken
+
+    def code(self, rule: Column) -> Column:
+        """What the number says: the code of a dead letter."""
+        return F.get(F.array(*(F.lit(str(one.code)) for one in self._rules)), rule)
+
+    def detail(self, rule: Column) -> Column:
+        """And what is wrong, in a line. It is not made of rows that are sound, or of no use to who sends."""
+        said = F.lit(None).cast("string")
+        for number, one in enumerate(self._rules):
+            said = F.when(rule == number, one.detail).otherwise(said)
+        return said
 
 
 class _Asked:
