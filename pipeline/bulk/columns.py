@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from delayline import headers as h
-from pipeline.bulk.times import duration_text, time_text
+from pipeline.bulk.times import interval_ms, moment_ms
 from pipeline.errors import WrongInput
 
 HEADERS_TYPE: Final = "array<struct<key: string, value: binary>>"
@@ -85,9 +85,18 @@ def ms_of(name: str) -> str:
     return f"{name}_ms"
 
 
-def header_texts(frame: DataFrame, mapping: Mapping[str, str]) -> dict[str, Column]:
-    """The columns of requests that a frame has: headers as text, `key` and `value` as binary, `headers` as
-    `HEADERS_TYPE`. They are expressions over the frame.
+class Value(NamedTuple):
+    """What a column has: the text of its header, or data; of a time or a duration that is a number, the
+    milliseconds (long), too.
+    """
+
+    text: Column
+    ms: Column | None = None
+
+
+def header_values(frame: DataFrame, mapping: Mapping[str, str]) -> dict[str, Value]:
+    """The columns of requests that a frame has, as expressions over it: headers as text, `key` and `value` as
+    binary, `headers` as `HEADERS_TYPE`.
 
     `mapping`: of each column that the frame has under no such name, an expression of SQL. Raises
     `WrongInput` for a name, an expression or a type that cannot be meant.
@@ -97,7 +106,7 @@ def header_texts(frame: DataFrame, mapping: Mapping[str, str]) -> dict[str, Colu
     _require_known([*mapping, *([] if mapping else frame.columns)])
     wanted = named | mapped
     types = frame.select(*(column.alias(name) for name, column in wanted.items())).schema
-    return {name: _text(name, wanted[name], types[name].dataType) for name in COLUMNS if name in wanted}
+    return {name: _value(name, wanted[name], types[name].dataType) for name in COLUMNS if name in wanted}
 
 
 def _require_known(names: list[str]) -> None:
@@ -111,31 +120,42 @@ def _require_known(names: list[str]) -> None:
             )
 
 
-def _text(name: str, column: Column, of: DataType) -> Column:
+def _value(name: str, column: Column, of: DataType) -> Value:
     kind = COLUMNS[name].kind
-    read = _readings(kind, column, of)
-    if read is None:
+    ms = _ms(kind, column, of)
+    if ms is not None:
+        unit = "ms" if kind is Kind.DURATION else ""
+        return Value(F.concat(ms.cast("string"), F.lit(unit)), F.when(ms >= 0, ms))
+    text = _data(kind, column, of) if kind in {Kind.DATA, Kind.HEADERS} else _text(kind, column, of)
+    if text is None:
         raise WrongInput(f"column {name!r} is of the type {of.simpleString()}: use {kind.value}")
-    return read
+    return Value(text)
 
 
-def _readings(kind: Kind, column: Column, of: DataType) -> Column | None:
-    """None: no column of the kind has this type."""
+def _ms(kind: Kind, column: Column, of: DataType) -> Column | None:
+    """None: it is no number of milliseconds."""
+    if kind is Kind.TIME and isinstance(of, TimestampType):
+        return moment_ms(column)
+    if kind is Kind.DURATION and isinstance(of, DayTimeIntervalType):
+        return interval_ms(column)
+    return (
+        column.cast("long") if kind in {Kind.TIME, Kind.DURATION} and isinstance(of, IntegralType) else None
+    )
+
+
+def _data(kind: Kind, column: Column, of: DataType) -> Column | None:
+    if isinstance(of, NullType):
+        return column.cast(HEADERS_TYPE if kind is Kind.HEADERS else "binary")
     if kind is Kind.HEADERS:
         return _headers(column, of)
-    if isinstance(of, NullType):
-        return column.cast("binary" if kind is Kind.DATA else "string")
-    if kind is Kind.DATA:
-        return column.cast("binary") if isinstance(of, (StringType, BinaryType)) else None
-    if kind is Kind.TIME and isinstance(of, TimestampType):
-        return time_text(column)
-    if kind is Kind.DURATION and isinstance(of, DayTimeIntervalType):
-        return duration_text(column)
-    if kind is Kind.DURATION and isinstance(of, IntegralType):
-        return F.concat(column.cast("string"), F.lit("ms"))
+    return column.cast("binary") if isinstance(of, (StringType, BinaryType)) else None
+
+
+def _text(kind: Kind, column: Column, of: DataType) -> Column | None:
+    """None: no column of the kind has this type."""
     if kind is Kind.FACTOR and isinstance(of, (FractionalType, DecimalType)):
         return _decimal_text(column)
-    return column.cast("string") if isinstance(of, (StringType, IntegralType)) else None
+    return column.cast("string") if isinstance(of, (StringType, IntegralType, NullType)) else None
 
 
 def _decimal_text(column: Column) -> Column:
@@ -144,8 +164,6 @@ def _decimal_text(column: Column) -> Column:
 
 
 def _headers(column: Column, of: DataType) -> Column | None:
-    if isinstance(of, NullType):
-        return column.cast(HEADERS_TYPE)
     if isinstance(of, MapType):
         return _headers(F.map_entries(column), ArrayType(_struct_of(of)))
     if not isinstance(of, ArrayType) or not isinstance(of.elementType, StructType):

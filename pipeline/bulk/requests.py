@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,7 @@ from delayline.recurrence import parse_cron
 from delayline.settings import ClusterSettings
 from delayline.times import now_ms as clock_ms
 from delayline.times import parse_duration
-from pipeline.bulk.columns import COLUMNS, HEADERS_TYPE, header_texts, ms_of
+from pipeline.bulk.columns import COLUMNS, HEADERS_TYPE, header_values, ms_of
 from pipeline.bulk.first import with_first
 from pipeline.bulk.rules import Verdict
 from pipeline.bulk.times import time_of
@@ -22,6 +22,7 @@ from pipeline.errors import WrongInput
 
 REJECT_CODE, REJECT_DETAIL = "reject_code", "reject_detail"
 _DIGEST_LENGTH: Final = 32
+_MOMENTS: Final = ("due", "expire_at", "until")
 _INPUT, _RULE, CRON_FLAW = "input", "rule", "cron_flaw"
 
 
@@ -80,16 +81,18 @@ def _rows(
     frame: DataFrame, job: str | None, columns: Mapping[str, str], settings: ClusterSettings, now_ms: int
 ) -> tuple[DataFrame, dict[str, Column]]:
     """Each row of the frame, as `input`, with the texts of its headers and what they say; and the texts."""
-    texts = header_texts(frame, columns)
+    values = header_values(frame, columns)
     own = F.struct(*(F.col(f"`{name}`") for name in frame.columns)).alias(_INPUT)
-    rows = frame.select(own, *(text.alias(name) for name, text in texts.items()))
+    numbers = {name: value.ms for name, value in values.items() if value.ms is not None}
+    texts = (value.text.alias(name) for name, value in values.items())
+    rows = frame.select(own, *texts, *(ms.alias(ms_of(name)) for name, ms in numbers.items()))
     for name, read in _READ_ONCE.items():
-        if name in texts:
+        if name in values and name not in numbers:
             rows = _with_what_is_read(rows, name, *read)
-    for name in ("due", "expire_at", "until"):
-        if name in texts:
+    for name in _MOMENTS:
+        if name in values and name not in numbers:
             rows = rows.withColumn(ms_of(name), time_of(F.col(name)))
-    rows = with_first(_with_ids(rows, job), texts, settings, now_ms)
+    rows = with_first(_with_ids(rows, job), values, settings, now_ms)
     named = (name for name in rows.columns if name in COLUMNS or name == CRON_FLAW)
     return rows, {name: F.col(name) for name in named}
 
@@ -101,17 +104,29 @@ def _require_free(frame: DataFrame) -> None:
 
 
 def _with_ids(rows: DataFrame, job: str | None) -> DataFrame:
-    """A schedule that has no id has one made."""
-    given = F.col("id") if "id" in rows.columns else F.lit(None).cast("string")
-    is_cancel_or_reschedule = F.col("op") != h.OP_SCHEDULE.decode() if "op" in rows.columns else F.lit(False)
+    """A schedule that has no id has one made. Those that have one are not sorted for that."""
     if job is None:
-        return rows.withColumn("id", given)
-    needs = given.isNull() & ~F.coalesce(is_cancel_or_reschedule, F.lit(False))
-    digest = F.substring(F.sha2(F.to_json(_INPUT), 256), 1, _DIGEST_LENGTH)
-    numbered = rows.withColumn("digest", F.when(needs, digest))
+        return rows if "id" in rows.columns else rows.withColumn("id", F.lit(None).cast("string"))
+    is_schedule = _is_schedule(rows.columns)
+    if "id" not in rows.columns and "op" not in rows.columns:
+        return _with_made_ids(rows, job)
+    given = rows if "id" in rows.columns else rows.withColumn("id", F.lit(None).cast("string"))
+    needs = is_schedule & F.col("id").isNull()
+    return given.where(~needs).unionByName(_with_made_ids(given.where(needs).drop("id"), job))
+
+
+def _with_made_ids(rows: DataFrame, job: str) -> DataFrame:
+    digested = rows.withColumn("digest", F.substring(F.sha2(F.to_json(_INPUT), 256), 1, _DIGEST_LENGTH))
     equal = Window.partitionBy("digest").orderBy("digest")
     made = F.concat_ws("/", F.lit(job), F.col("digest"), F.row_number().over(equal).cast("string"))
-    return numbered.withColumn("id", F.when(needs, made).otherwise(given)).drop("digest")
+    return digested.withColumn("id", made).drop("digest")
+
+
+def _is_schedule(has: Collection[str]) -> Column:
+    """Never null."""
+    if "op" not in has:
+        return F.lit(True)
+    return F.coalesce(F.col("op") == h.OP_SCHEDULE.decode(), F.lit(True))
 
 
 def _with_what_is_read(
@@ -146,9 +161,7 @@ _READ_ONCE: Final = {
 
 def _record(asked: Mapping[str, Column]) -> list[Column]:
     """Key, value and headers; the partition where a cancel names a source, which is in it."""
-    is_schedule = (
-        F.col("op").isNull() | (F.col("op") == h.OP_SCHEDULE.decode()) if "op" in asked else F.lit(True)
-    )
+    is_schedule = _is_schedule(asked)
     no_data = F.lit(None).cast("binary")
     record = [
         F.col("id").cast("binary").alias("key"),

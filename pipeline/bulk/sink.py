@@ -70,7 +70,12 @@ class _Writer(DataSourceArrowWriter):
         self._bootstrap = options["bootstrap.servers"]
         self._topic = ClusterNames(options.get("cluster", "delay")).buffer
         own = {key.removeprefix(_PREFIX): value for key, value in options.items() if key.startswith(_PREFIX)}
-        self._config: dict[str, Any] = {**_PRODUCER, **own, "bootstrap.servers": self._bootstrap, "log_level": 0}
+        self._config: dict[str, Any] = {
+            **_PRODUCER,
+            **own,
+            "bootstrap.servers": self._bootstrap,
+            "log_level": 0,
+        }
         self._rate = float(options.get("rate", 0))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:

@@ -16,6 +16,7 @@ _RFC3339: Final = (
     r"(?:[Zz]|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))\z"
 )
 _MAX_LENGTH: Final = 64
+MILLISECOND_US: Final = 1_000
 _NUMBER: Final = "decimal(38,0)"
 
 
@@ -27,19 +28,18 @@ def time_of(text: Column) -> Column:
     return F.when(ms >= 0, ms)
 
 
-def time_text(moment: Column) -> Column:
-    """A timestamp as epoch milliseconds in decimal, rounded up."""
-    return F.ceil(F.unix_micros(moment) / F.lit(1_000)).cast("string")
+def moment_ms(moment: Column) -> Column:
+    """Of a timestamp: epoch milliseconds, rounded up."""
+    return F.unix_millis(moment) + F.when(F.unix_micros(moment) % MILLISECOND_US > 0, 1).otherwise(0)
 
 
-def duration_text(interval: Column) -> Column:
-    """A day-time interval as milliseconds, rounded up."""
-    micros = F.extract(F.lit("DAY"), interval) * DAY_MS * 1_000
-    micros += F.extract(F.lit("HOUR"), interval) * HOUR_MS * 1_000
-    micros += F.extract(F.lit("MINUTE"), interval) * MINUTE_MS * 1_000
-    seconds = F.extract(F.lit("SECOND"), interval)
-    ms = micros / F.lit(1_000) + F.ceil(seconds * F.lit(SECOND_MS))
-    return F.concat(ms.cast("long").cast("string"), F.lit("ms"))
+def interval_ms(interval: Column) -> Column:
+    """Of a day-time interval: milliseconds, rounded up."""
+    whole_s = F.extract(F.lit("DAY"), interval) * (DAY_MS // SECOND_MS)
+    whole_s += F.extract(F.lit("HOUR"), interval) * (HOUR_MS // SECOND_MS)
+    whole_s += F.extract(F.lit("MINUTE"), interval) * (MINUTE_MS // SECOND_MS)
+    rest_s = F.extract(F.lit("SECOND"), interval)
+    return whole_s * SECOND_MS + F.ceil(rest_s * SECOND_MS).cast("long")
 
 
 def _long(digits: Column) -> Column:
