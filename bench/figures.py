@@ -107,6 +107,7 @@ GOALS: Final = (
     Goal("gap.1000", 50),
     Goal("gap.1000.max", 150),
     Goal("restart.random.10m", 500),
+    Goal("snapshot.peer.10m", 20_000),
     Goal("memory.ingest.rising.1m", 300),
     Goal("memory.ingest.random.1m", 300),
     Goal("memory.ingest.ids.1m", 300),

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, cast
 
 from bench import message
 from bench.parts import default
-from delayline.headers import H_ID
+from delayline.headers import H_ID, H_TARGET_KEY
 from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
 from delayline.settings import ClusterSettings
@@ -112,8 +112,8 @@ class Intake:
         headers = message.headers(TARGET, now_ms + HOUR_MS + self._dice.randrange(HOUR_MS))
         key, partition = message.key(number), number % self._settings.partitions
         if self._ids:
-            key = b"%032x" % self._dice.getrandbits(128)
-            headers.append((H_ID, key))
+            message_key, key = key, b"%032x" % self._dice.getrandbits(128)
+            headers += [(H_ID, key), (H_TARGET_KEY, message_key)]
             partition = partition_for(key, self._settings.partitions)
         offset = self._ends[partition]
         self._ends[partition] += 1

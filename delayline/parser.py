@@ -253,22 +253,26 @@ def _cut(headers: Sequence[Header]) -> list[Header]:
     return [(key.partition(NUL)[0], value) for key, value in headers]
 
 
+Plain: TypeAlias = tuple[str, int, str | None, tuple[bytes | None] | None]
+"""Of a plain request: the target topic, the time, its id, and the message's key; None: the request's own."""
+
+
 def parse_plain(
     headers: Sequence[Header],
     partition: int,
     timestamp_ms: int,
     settings: ClusterSettings,
     names: ClusterNames,
-) -> tuple[str, int, str | None] | None:
-    """The target topic, the time and the id, if there is one, of a request that asks for nothing else, by a
-    shorter road: most requests are of that kind, with the same header keys in the same order. None: ask
+) -> Plain | None:
+    """What a request asks for that has a target, a time, perhaps an id and another key, and nothing else, by
+    a shorter road: most requests are of that kind, with the same header keys in the same order. None: ask
     `parse`, which would say the same of whatever is answered here.
     """
     keys = tuple([key for key, _ in headers])
     indexes = _plain_indexes.get(keys)
     if indexes is None:
         indexes = _learn_plain(keys)
-    target, time, id_index, time_of = indexes
+    target, time, id_index, key_index, time_of = indexes
     if time_of is None:
         return None
     raw_target, raw_time = headers[target][1], headers[time][1]
@@ -280,7 +284,7 @@ def parse_plain(
             return None
         topic = _target_topic(raw_target, settings.targets, names.cluster, settings.meaning)
         id_ = None if id_index is None else _read_id(headers[id_index][1] or b"", partition, settings)
-        return topic, scheduled_for_ms, id_
+        return topic, scheduled_for_ms, id_, None if key_index is None else (headers[key_index][1],)
     except (ValueError, _RefusedError):
         return None
 
@@ -294,12 +298,12 @@ def _after(raw: bytes, timestamp_ms: int) -> int:
 
 
 _TimeOf: TypeAlias = Callable[[bytes, int], int]
-_PlainIndexes: TypeAlias = tuple[int, int, int | None, _TimeOf | None]
-"""Where among the headers the target, the time and the id are, and how the time is read; None: it is no plain
-one.
+_PlainIndexes: TypeAlias = tuple[int, int, int | None, int | None, _TimeOf | None]
+"""Where among the headers the target, the time, the id and the message's key are, and how the time is read;
+None: it is no plain one.
 """
 
-_NOT_PLAIN: Final[_PlainIndexes] = (0, 0, None, None)
+_NOT_PLAIN: Final[_PlainIndexes] = (0, 0, None, None, None)
 _MOST_PLAIN: Final = 1024
 _MOST_KEYS: Final = 64
 _MOST_KEYS_LENGTH: Final = 249
@@ -312,11 +316,11 @@ def _learn_plain(keys: tuple[str, ...]) -> _PlainIndexes:
     own = [index for index, key in enumerate(keys) if key.startswith(PREFIX)]
     asked = {keys[index]: index for index in own}
     indexes = _NOT_PLAIN
-    is_plain = len(own) == (3 if H_ID in asked else 2) and H_TARGET_TOPIC in asked
-    if is_plain and not any(NUL in key for key in keys):
+    if len(own) == len(asked) and not any(NUL in key for key in keys):
         for time_key, time_of in ((H_DELIVER_AT, _at), (H_AFTER, _after)):
-            if time_key in asked:
-                indexes = asked[H_TARGET_TOPIC], asked[time_key], asked.get(H_ID), time_of
+            if asked.keys() - {H_ID, H_TARGET_KEY} == {H_TARGET_TOPIC, time_key}:
+                target, time = asked[H_TARGET_TOPIC], asked[time_key]
+                indexes = target, time, asked.get(H_ID), asked.get(H_TARGET_KEY), time_of
     if len(keys) <= _MOST_KEYS and sum(map(len, keys)) <= _MOST_KEYS_LENGTH:  # an empty key takes room, too
         if len(_plain_indexes) >= _MOST_PLAIN:
             _plain_indexes.clear()

@@ -125,7 +125,7 @@ class Beginning:
             return None
         if ring is None:
             return None
-        wanted = Wanted(ground.identity(config.cluster, config.lane), int(config.replay_window_s * 1000))
+        wanted = Wanted(ground.identity(config.cluster, config.lane), config.replay_window_ms)
         partitions = ground.settings.settings.partitions_of(config.lane, ground.buffer.partitions)
         return _Known(wanted, partitions, ring, own)
 

@@ -268,6 +268,11 @@ class NodeConfig(ConnectionConfig):
         description="the broker aborts a transaction left open so long; readers of its targets wait for it",
     )
 
+    @property
+    def replay_window_ms(self) -> int:
+        """As milliseconds."""
+        return int(self.replay_window_s * 1000)
+
     def client_config(self) -> dict[str, Any]:
         """As `KafkaConfig.client_config`, with the node's own name in the client id, and no lines of the
         library's own on stderr for every attempt to connect: the node logs what its failures mean.

@@ -122,7 +122,7 @@ class Survey:
         It never gets a node's own: its store may be older than they are.
         """
         try:
-            found = read_settings(self._config.client_config(), self._names, ring).versions
+            found = read_settings(self._config.client_config(), self._names, ring, committed=True).versions
         except NewerSettings as error:
             raise Refusing(refusal.settings_newer(f"{self._names.settings}: {error}")) from error
         if found is None or not own.leads_to(found):

@@ -244,11 +244,7 @@ def _delivery_config(makings: Makings, age: LogAge) -> Config:
 def _view(makings: Makings) -> View:
     config, ground = makings.config, makings.ground
     partitions = ground.settings.settings.partitions_of(config.lane, ground.buffer.partitions)
-    return View(makings.store, partitions, _replay_window_ms(config), makings.settings)
-
-
-def _replay_window_ms(config: NodeConfig) -> int:
-    return int(config.replay_window_s * 1000)
+    return View(makings.store, partitions, config.replay_window_ms, makings.settings)
 
 
 def _reading(
@@ -266,7 +262,7 @@ def _reading(
 
 def _log_age(makings: Makings, view: View, kafka_log: KafkaLog) -> KafkaLogAge:
     partitions = sorted(view.reached().read)
-    replay_window_ms = _replay_window_ms(makings.config)
+    replay_window_ms = makings.config.replay_window_ms
     return KafkaLogAge(kafka_log, makings.settings, replay_window_ms, partitions, lambda: view.checkpoint)
 
 
@@ -315,9 +311,7 @@ def _messages(makings: Makings, view: View, kafka_log: KafkaLog, speaker: Speake
     names, client = ClusterNames(config.cluster), config.client_config()
     past = Past(client, names, config.lane, settings, makings.keys, kafka_log, config.transaction_timeout_ms)
     reader = Reader(Lookup(view), past, kafka_log)
-    return Messages(
-        names, settings.versions.settings, config.lane, _replay_window_ms(config), reader, speaker
-    )
+    return Messages(names, settings.versions.settings, config.lane, config.replay_window_ms, reader, speaker)
 
 
 def _giving(makings: Makings, view: View) -> Giving:
@@ -326,7 +320,7 @@ def _giving(makings: Makings, view: View) -> Giving:
 
     def about() -> About:
         now = ground._replace(settings=makings.settings.versions)
-        return About(config.node_id, now.identity(config.cluster, config.lane), _replay_window_ms(config))
+        return About(config.node_id, now.identity(config.cluster, config.lane), config.replay_window_ms)
 
     def has_room() -> bool:
         return disk_of(config.data_dir)[0] >= ROOM_TO_GIVE_BYTES

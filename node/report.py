@@ -157,6 +157,7 @@ class Report:
             disk_total_bytes=total_bytes,
             session_timeout_s=config.session_timeout_s,
             max_clock_skew_ms=config.max_clock_skew_ms,
+            replay_window_ms=config.replay_window_ms,
             open=parts is not None and parts.started,
             settings=settings.text,
             settings_digest=settings.digest,

@@ -94,6 +94,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     disk_total_bytes: int = 0
     session_timeout_s: float = 0.0  # as it asks ZooKeeper for
     max_clock_skew_ms: int = 0
+    replay_window_ms: int = 0
     open: bool = True  # its store, and so whatever asks what operators want; who does not say may be
     settings: str = ""  # what its view was made with (JSON); empty, too, if that is long
     settings_digest: str = (

@@ -302,7 +302,12 @@ class BatchApply:
         return own.id is None or newest_ms >= own.due_ms + self._dedup_window_ms
 
     def _restore_names(self, own: Arrival) -> bool:
-        """Has what leads to a schedule lead there again; False if something later has taken its place."""
+        """Has what leads to a schedule lead there again; False if something later has taken its place. What
+        is done, and was followed, has nothing that leads there: it stays, whatever becomes of its chain.
+        """
+        row = _scheduled(own.raw)
+        if row.followed:
+            return True
         partition, offset, id_ = own.partition, own.offset, own.id
         origin = offset if own.parent is None else own.parent
         root = offset if own.root is None else own.root
@@ -313,8 +318,7 @@ class BatchApply:
             current = IndexEntry(own.due_ms, offset, origin, own.root, own.tag)
         else:
             known = self._index(keys.index(partition, id_))
-            moved_by = _scheduled(own.raw).moved_by
-            current = IndexEntry(own.due_ms, offset, origin, own.root, own.tag, moved_by)
+            current = IndexEntry(own.due_ms, offset, origin, own.root, own.tag, row.moved_by)
             if self._is_stale(own, id_, known, origin):
                 return False
             if known is not None:
@@ -620,9 +624,7 @@ class BatchApply:
             return known
         raw = self._kv.get(keys.pending_answer(partition, offset))
         if raw is None:
-            raise Damaged(
-                f"pending answer {partition}/{offset} is missing: remove the data folder; it is rebuilt"
-            )
+            raise Damaged(f"pending answer {partition}/{offset} is missing")
         return decode_pending_answer(raw)
 
     def _store_pending_answer(self, partition: int, offset: int, pending: PendingAnswer) -> None:

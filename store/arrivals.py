@@ -69,14 +69,15 @@ def plain_arrival(
     topic: str,
     scheduled_for_ms: int,
     id_: str | None,
+    target_key: tuple[bytes | None] | None,
 ) -> Arrival:
-    """As `arrival`, of a schedule that has a target, a time, an id perhaps, and nothing else; the hot path of
-    apply.
+    """As `arrival`, of a request that `parse_plain` reads; the hot path of apply.
 
     `at` is the record's partition, offset and timestamp.
     """
+    other_key = None if target_key is None or target_key[0] == key else target_key
     row = ScheduledRow(
-        key, value, headers, id_, topic, wire.BY_KEY, None, scheduled_for_ms, None, None, None, 1, None
+        key, value, headers, id_, topic, wire.BY_KEY, other_key, scheduled_for_ms, None, None, None, 1, None
     )
     due_ms = scheduled_for_ms if scheduled_for_ms > at[2] else at[2]  # noqa: FURB136 - max() is a call
     return _new_arrival(Arrival, (*at, _SCHEDULE, due_ms, id_, None, None, encode(row), None, tag_of(topic)))

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from delayline.names import parse_source
 from delayline.settings_versions import SettingsSource
 from store import keys
 from store.checkpoint import Frontier, Vector, WriteBack
@@ -30,6 +31,7 @@ from store.rows import (
     decode_offset,
     decode_queue_entry,
     decode_row,
+    decode_scheduled,
     encode,
     is_reschedule,
     message_target,
@@ -128,12 +130,12 @@ class Carrying:
                 self._first.pop(partition, None)
 
     def carried(
-        self, frontier: Frontier, read: Vector, write_back: WriteBack, since_ms: int
+        self, frontier: Frontier, read: Vector, written_back: Vector, since_ms: int
     ) -> tuple[Vector, Vector]:
         """How far the log is needed no more, by the frontier before a selection that answers all that waits;
         and the newest timestamps there, which who begins there cannot read. `read`: where the reader stands.
-        `write_back`: of the checkpoint that leads to that frontier. `since_ms`: what is read from now on was
-        written since then.
+        `written_back`: of the checkpoint that leads to that frontier. `since_ms`: what is read from now on
+        was written since then.
 
         It is true of a value once all is applied that had been written back when it was found. What is
         written back has an as-of, and that is where the reader stood at its selection. What was sent since
@@ -154,13 +156,10 @@ class Carrying:
                 if (at := min(low, known.carried)) > last:
                     last, last_ms = at, known.newest_ms
                 known = None
-            if known is None and write_back.written_back is not None:
-                heard_ms = self._frontiers.heard.newest_ms.get(partition, 0)
-                known = _Found(low, heard_ms, write_back.written_back.get(partition, 0))
             if known is None:
-                self._found.pop(partition, None)
-            else:
-                self._found[partition] = known
+                heard_ms = self._frontiers.heard.newest_ms.get(partition, 0)
+                known = _Found(low, heard_ms, written_back.get(partition, 0))
+            self._found[partition] = known
             found[partition], newest_ms[partition] = last, last_ms
         return found, newest_ms
 
@@ -225,15 +224,23 @@ class Carrying:
                     continue
                 left -= len(raw) // BYTES_OF_A_ROW
                 is_done = frontier.done(key, message_target(raw))
-                if not is_done or (settled and self._may_be_replayed(key, raw, before)):
-                    taken.append((key, self._as_it_counts(key, raw)))
+                if not is_done:
+                    taken.append((key, self._with_what_overtook(key, raw)))
+                    bytes_ -= len(raw)
+                elif settled and self._may_be_replayed(key, raw, before):
+                    taken.append((key, self._with_what_followed(key, raw)))
                     bytes_ -= len(raw)
             self._rounds[partition] = turn.walked_to(at, now_ms)
         return taken
 
-    def _as_it_counts(self, key: RowKey, raw: bytes) -> bytes:
-        """The row; a reschedule says beside it that a cancel has overtaken it: who begins behind that cancel
-        does not know of it.
+    @property
+    def is_walking(self) -> bool:
+        """Whether a walk over what is old goes on with the next selection."""
+        return any(turn.at is not None for turn in self._rounds.values())
+
+    def _with_what_overtook(self, key: RowKey, raw: bytes) -> bytes:
+        """A row that waits; a reschedule says beside it that a cancel has overtaken it: who begins behind
+        that cancel does not know of it.
         """
         if not is_reschedule(raw):
             return raw
@@ -243,6 +250,25 @@ class Carrying:
         if not is_cancelled_behind(self._kv, key[1], row.id, last_request):
             return raw
         return encode(msgspec.structs.replace(row, overtaken=True))
+
+    def _with_what_followed(self, key: RowKey, raw: bytes) -> bytes:
+        """A row that is done; one without an id says beside it that a later one of its chain is there, or was
+        until a cancel. So no cancel removes this one any more; who begins may lack the later one, and would
+        have the cancel remove this one instead.
+
+        All that was written back is applied, so it is known. With an id, the later one has taken its place.
+        """
+        row, (_, partition, offset) = decode_scheduled(raw), key
+        if row is None or row.id is not None:
+            return raw
+        root = offset if row.root is None else parse_source(row.root)[2]
+        raw_last = self._kv.get(keys.source(partition, root))
+        raw_end = self._kv.get(keys.source_tombstone(partition, root))
+        origin = offset if row.parent is None else row.parent
+        goes_on = raw_last is not None and decode_index(raw_last).offset != offset
+        # Were it the last one, the cancel had removed it.
+        is_over = raw_end is not None and decode_offset(raw_end) > origin
+        return encode(msgspec.structs.replace(row, followed=True)) if goes_on or is_over else raw
 
     def _turn(
         self,

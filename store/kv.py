@@ -41,7 +41,7 @@ class StoreError(Exception):
 
 
 class Damaged(StoreError):
-    """The files cannot be read: remove the data folder, and the node rebuilds it from the log."""
+    """The files cannot be read. With the data folder removed, the node makes its view anew."""
 
 
 class Full(StoreError):

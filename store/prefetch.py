@@ -16,7 +16,7 @@ from store.due_index import DueEntry
 from store.keys import RecordId
 from store.kv import KeyValue
 from store.pending import Pending
-from store.rows import decode_carry, decode_index
+from store.rows import carried_offset, decode_index
 
 _CANCEL: Final = Kind.CANCEL
 _CARRY: Final = Kind.CARRY
@@ -37,9 +37,10 @@ class Prefetched(NamedTuple):
 
 
 def prefetch(kv: KeyValue, pending: Pending, arrivals: Sequence[Arrival]) -> Prefetched:
-    """Reads it; for the thread that applies the batch."""
+    """Reads it; for the thread that applies the batch. That has nothing but carries, or none."""
     minutes = {one.due_ms // MINUTE_MS for one in arrivals}
-    _read_carried(kv, arrivals)
+    if arrivals and arrivals[0].kind is _CARRY:
+        _read_carried(kv, arrivals)
     asking = [one for one in arrivals if one.id is not None and one.kind is not _RESCHEDULE]
     rooted = [(one.partition, one.root) for one in arrivals if one.root is not None]
     if not asking and not rooted:
@@ -60,15 +61,13 @@ def prefetch(kv: KeyValue, pending: Pending, arrivals: Sequence[Arrival]) -> Pre
     )
 
 
-def _read_carried(kv: KeyValue, arrivals: Sequence[Arrival]) -> None:
+def _read_carried(kv: KeyValue, carries: Sequence[Arrival]) -> None:
     """Has what is asked of carries in memory: whether their rows are there, and since when."""
     asked: list[bytes] = []
-    for one in arrivals:
-        if one.kind is _CARRY:
-            due_ms, offset, _ = decode_carry(one.raw)
-            asked += keys.row(due_ms, one.partition, offset), keys.since(one.partition, offset)
-    if asked:
-        kv.get_many(asked)
+    for one in carries:
+        offset = carried_offset(one.raw)
+        asked += keys.row(one.due_ms, one.partition, offset), keys.since(one.partition, offset)
+    kv.get_many(asked)
 
 
 def _sources(kv: KeyValue, rooted: Sequence[RecordId]) -> dict[bytes, bytes | None]:

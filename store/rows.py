@@ -20,7 +20,9 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class ScheduledRow(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
-    """A message that waits for its due time."""
+    """A message that waits for its due time. `followed`: it is done, has no id, and its chain has gone on, as
+    who carries it says: who begins need not know more of the chain than that.
+    """
 
     key: bytes | None
     value: bytes | None
@@ -37,6 +39,7 @@ class ScheduledRow(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False
     occurrence: int | None  # None with a recurrence: the first one is still to be found
     recurrence: Recurrence | None = None
     moved_by: int | None = None  # offset of the user's last reschedule of it
+    followed: bool = False
 
 
 class RescheduleRow(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
@@ -79,7 +82,9 @@ encode = _encoder.encode
 
 
 def is_reschedule(raw_row: bytes) -> bool:
-    """Tells without decoding: behind the one-byte array header stands the tag."""
+    """Tells without decoding: behind the array header stands the tag. That header is one byte, or three for
+    a schedule, which has more than 15 fields: the second one is 0 then, as a schedule's tag is.
+    """
     return raw_row[1] == _RESCHEDULE_TAG
 
 
@@ -215,6 +220,12 @@ def decode_carry(raw: bytes) -> tuple[int, int, bytes]:
         raise NewerCarry(f"a carry has format {raw[0]}; this version reads {CARRY_FORMAT}")
     _, due_ms, offset = _carry.unpack_from(raw)
     return due_ms, offset, raw[_carry.size :]
+
+
+def carried_offset(raw: bytes) -> int:
+    """The offset alone, of one that `decode_carry` has read before."""
+    offset: int = _carry.unpack_from(raw)[2]
+    return offset
 
 
 class QueueEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):

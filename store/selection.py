@@ -38,8 +38,8 @@ class Limits(NamedTuple):
     """How much one transaction may carry; at least one row or answer is taken. `awaited`: how much of what
     was written back into a partition is listed, of each kind. `passed`: over how many rows that are done,
     and behind the position, a selection goes. `carried_ms`: so long what is paused waits in one place.
-    `carry_rest_ms`: so long after a transaction with carries the next ones have none. `unread_ms`: no record
-    that is read from now on was written longer ago.
+    `carry_rest_ms`: so long after a transaction with carries the next ones have none, and *carried* stays.
+    `unread_ms`: no record that is read from now on was written longer ago.
     """
 
     messages: int
@@ -75,7 +75,7 @@ class Selection(msgspec.Struct, frozen=True):
     are done, and have no record. `paused`: those of the rows that wait for the end of a pause; `released`:
     rows that have waited for that. `paused_targets`: those that it knew of. `passes`: it has ended behind
     what is done by an overrun. `rewinds`: it is none, but a rewind (rule 6). `carries`: rows that wait on
-    (rule 12).
+    (rule 12); `walks`: there is more to look at for these.
     """
 
     late: Rows
@@ -97,6 +97,7 @@ class Selection(msgspec.Struct, frozen=True):
     released: Rows = []
     paused_targets: AbstractSet[str] = frozenset()
     carries: Rows = []
+    walks: bool = False
 
     @property
     def to_carry(self) -> tuple[Rows, Rows]:

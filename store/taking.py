@@ -131,9 +131,7 @@ def take_late(kv: KeyValue, tip: Frontier, applied: Vector, taking: Taking) -> V
 def _row(kv: KeyValue, key: RowKey) -> bytes:
     raw = kv.get(keys.row(*key))
     if raw is None:
-        raise Damaged(
-            f"the late row {key} is missing: remove the data folder, the node rebuilds it from the log"
-        )
+        raise Damaged(f"the late row {key} is missing")
     return raw
 
 

@@ -24,6 +24,7 @@ from store.arrivals import Arrival, Kind
 from store.begun import AT_THE_BEGINNING, Begun
 from store.carrying import Carrying, QueueSweep
 from store.checkpoint import NO_WRITE_BACK, Checkpoint, Frontier, Reached, Vector, WriteBack
+from store.copies import without_copied_carries
 from store.forgetting import Forgetting
 from store.frontiers import Frontiers
 from store.guard import Guard, retry_stalled
@@ -68,6 +69,7 @@ class View:
         self.forgetting = Forgetting(kv, self.guard, self._frontiers, self._pruning, settings)
         self._carries = settings.versions.settings.carries  # it cannot be changed
         self._carried_at_ms = 0
+        self._found_at_ms = 0  # when it was last asked from where on the log counts
         self._carrying = Carrying(kv, self._frontiers, self._pruning, settings)
         self._queue_sweep = QueueSweep(kv)
         raw_begun = kv.get(keys.BEGUN)
@@ -125,6 +127,7 @@ class View:
         """
         if not self._carries or Kind.CARRY not in map(_KIND, arrivals):
             return self._apply_batch(arrivals, read)
+        arrivals = without_copied_carries(arrivals, self._frontiers.applied, self._frontiers.heard.serials)
         # What a carry asks for is in the store then.
         batches = [list(batch) for _, batch in groupby(arrivals, lambda one: one.kind is Kind.CARRY)]
         urgent = [self._apply_batch(batch, {}) for batch in batches[:-1]]
@@ -272,19 +275,24 @@ class View:
         limits: Limits,
         write_back: WriteBack,
     ) -> Selection:
-        """The same, with what is to be carried beside it; and up to where the log counts, if it answers all
-        that waits.
+        """The same, with what is to be carried beside it; and from where on the log counts, if it answers all
+        that waits. Neither is looked for again before a rest is over: a client chooses how large the rows are
+        that are read for it. Until then the last value stands: a lower one is always right.
         """
-        frontiers, frontier = self._frontiers, chosen.frontier
-        if all(frontier.seen.get(partition, 0) >= end for partition, end in frontiers.applied.items()):
+        frontiers, frontier, written_back = self._frontiers, chosen.frontier, write_back.written_back
+        is_over, ends = abs(now_ms - self._found_at_ms) >= limits.carry_rest_ms, frontiers.applied.items()
+        answers_all = all(frontier.seen.get(partition, 0) >= end for partition, end in ends)
+        if is_over and answers_all and written_back is not None:
+            self._found_at_ms = now_ms
             since_ms = now_ms - limits.unread_ms
-            carried, newest_ms = self._carrying.carried(before, frontiers.read, write_back, since_ms)
+            carried, newest_ms = self._carrying.carried(before, frontiers.read, written_back, since_ms)
             frontier = msgspec.structs.replace(frontier, carried=carried, newest_ms=newest_ms)
         carries: Rows = []
         if abs(now_ms - self._carried_at_ms) >= limits.carry_rest_ms:
             self._carried_at_ms = now_ms
             carries = self._carrying.take(before, frontier, old, write_back, now_ms, limits)
-        return msgspec.structs.replace(chosen, frontier=frontier, carries=carries)
+        walks = self._carrying.is_walking
+        return msgspec.structs.replace(chosen, frontier=frontier, carries=carries, walks=walks)
 
     def _asked(
         self, tip: Frontier, request: OperatorRequest | None, write_back: WriteBack, now_ms: int

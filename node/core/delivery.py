@@ -439,7 +439,8 @@ class Delivery:
         self._in_flight = InFlight(chosen, checkpoint, commit, plan.decided(), written_back.awaits)
         self._sending = None
         # There may be more to carry, though nobody wakes this node for it.
-        rests_ms = self._config.limits.carry_rest_ms if chosen.carries else HEARTBEAT_MS
+        goes_on = chosen.carries or chosen.walks
+        rests_ms = self._config.limits.carry_rest_ms if goes_on else HEARTBEAT_MS
         self._heartbeat_at_ms = planned.reading.now_ms + min(rests_ms, HEARTBEAT_MS)
         yield Step.DURING_COMMIT
 

@@ -21,11 +21,11 @@ from starlette.routing import Route
 from node.http.answers import Failed
 from node.snapshot.errors import Stranger, Withheld
 from node.snapshot.giver import Giver
-from node.snapshot.peer import ONCE, PATH, SIGNATURE, TAKER, TIME, Begun, Making
-from node.snapshot.secrets import Asked, Gate
+from node.snapshot.peer import AT_ONCE, ONCE, PATH, SIGNATURE, TAKER, TIME, Begun, Making
+from node.snapshot.secrets import Answered, Asked, Gate
 
-AT_ONCE: Final = 2
-"""A part waits for its pace on a thread; one more tells that there is a snapshot under way."""
+THREADS: Final = AT_ONCE + 1
+"""Each part waits for its pace on a thread; one more tells that there is a snapshot under way."""
 LONGEST_NAME: Final = 200
 MOST_DIGITS: Final = 10
 
@@ -39,9 +39,9 @@ class Giving(NamedTuple):
 
 def giving_snapshots(app: Starlette, giving: Callable[[], Giving | None]) -> Starlette:
     """The application, with these paths besides its own. `giving`: None while the node gives none."""
-    threads = anyio.CapacityLimiter(AT_ONCE)
+    threads = anyio.CapacityLimiter(THREADS)
 
-    def route(path: str, method: str, answer: Callable[[Giver, Request], Response]) -> Route:
+    def route(path: str, method: str, answer: Callable[[Giving, Request], Response]) -> Route:
         async def endpoint(request: Request) -> Response:
             # The look costs a hash: it needs no thread, and who floods has none.
             given = giving()
@@ -51,7 +51,7 @@ def giving_snapshots(app: Starlette, giving: Callable[[], Giving | None]) -> Sta
                 given.gate.expect(*_signed(given.gate.giver, request), time.time_ns() // 1_000_000)
             except Stranger as error:
                 return _failed(HTTPStatus.FORBIDDEN, str(error))
-            return await anyio.to_thread.run_sync(_answered, given.giver, answer, request, limiter=threads)
+            return await anyio.to_thread.run_sync(_answered, given, answer, request, limiter=threads)
 
         return Route(path, endpoint, methods=[method])
 
@@ -72,7 +72,7 @@ def _signed(giver: str, request: Request) -> tuple[Asked, str]:
     at = headers.get(TIME, "")
     at_ms = int(at) if at.isascii() and at.isdigit() and len(at) < 16 else 0
     path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    asked = Asked(giver, _taker(request), request.method, path, at_ms, headers.get(ONCE, "")[:LONGEST_NAME])
+    asked = Asked(giver, _taker(request), request.method, path, at_ms, _once(request))
     return asked, headers.get(SIGNATURE, "")
 
 
@@ -80,28 +80,43 @@ def _taker(request: Request) -> str:
     return request.headers.get(TAKER, "")[:LONGEST_NAME]
 
 
-def _answered(giver: Giver, answer: Callable[[Giver, Request], Response], request: Request) -> Response:
+def _once(request: Request) -> str:
+    return request.headers.get(ONCE, "")[:LONGEST_NAME]
+
+
+def _answered(given: Giving, answer: Callable[[Giving, Request], Response], request: Request) -> Response:
     try:
-        return answer(giver, request)
+        return answer(given, request)
     except Withheld as error:
         return _failed(HTTPStatus.CONFLICT, str(error))
 
 
-def _begin(giver: Giver, request: Request) -> Response:
-    return _json(HTTPStatus.CREATED, Begun(giver.begin(_taker(request))))
+def _begin(given: Giving, request: Request) -> Response:
+    begun = Begun(given.giver.begin(_taker(request)))
+    return _vouched(given, request, _json(HTTPStatus.CREATED, begun))
 
 
-def _manifest(giver: Giver, request: Request) -> Response:
-    found = giver.manifest(request.path_params["id"])
+def _manifest(given: Giving, request: Request) -> Response:
+    found = given.giver.manifest(request.path_params["id"])
     if isinstance(found, int):
-        return _json(HTTPStatus.ACCEPTED, Making(found))
-    return Response(found, HTTPStatus.OK, media_type="application/octet-stream")
+        return _vouched(given, request, _json(HTTPStatus.ACCEPTED, Making(found)))
+    whole = Response(found, HTTPStatus.OK, media_type="application/octet-stream")
+    return _vouched(given, request, whole)
 
 
-def _part(giver: Giver, request: Request) -> Response:
+def _vouched(given: Giving, request: Request, response: Response) -> Response:
+    """Signed: a taker waits for nobody else."""
+    answered = Answered(_once(request), response.status_code, bytes(response.body))
+    response.headers[SIGNATURE] = given.gate.secrets.vouch(answered)
+    return response
+
+
+def _part(given: Giving, request: Request) -> Response:
     of = request.path_params
     file, part = (_number(of[name]) for name in ("file", "part"))
-    return Response(giver.part(of["id"], file, part), HTTPStatus.OK, media_type="application/octet-stream")
+    return Response(
+        given.giver.part(of["id"], file, part), HTTPStatus.OK, media_type="application/octet-stream"
+    )
 
 
 def _number(text: str) -> int:
@@ -109,8 +124,8 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < MOST_DIGITS else -1
 
 
-def _end(giver: Giver, request: Request) -> Response:
-    giver.end(request.path_params["id"])
+def _end(given: Giving, request: Request) -> Response:
+    given.giver.end(request.path_params["id"])
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 

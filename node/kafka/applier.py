@@ -368,7 +368,8 @@ class Applier(Worker):
                 return
             detail = (
                 f"the settings that begin at a mark in the buffer stand at offset {mark.at.offset} of {topic}"
-                f" (topic id {mark.at.topic_id}), and the broker that was asked does not have that"
+                f" (topic id {mark.at.topic_id}), and the broker that was asked does not have that, or a"
+                " transaction is open before it"
                 if is_there
                 else f"topic {topic} is missing or empty, and the buffer has a mark"
             )
@@ -416,19 +417,22 @@ def arrivals_of(
             continue
         plain = parse_plain(headers, partition, timestamp_ms, settings, names)
         if plain is not None:
-            plainly = plain_arrival((partition, offset, timestamp_ms), key, value, headers, *plain)
-            if not may_be_too_large(len(plainly.raw), len(headers), settings):
-                arrivals.append(plainly)
-                continue
-        request = parse(record, settings, names, keyring)
-        if isinstance(request, Reject) and request.unknown_key is not None:
-            tell_unknown(request.unknown_key)
-        elif isinstance(request, SettingsMark):
-            if request.number > versions.latest.number:
-                tell_mark(request)
-            request = weighed_mark(request, record, versions)
-        request = weighed(request, key, len(value or b""), headers, settings)
-        arrivals.append(_arrival(record, request, settings, names))
+            request = None
+            taken = plain_arrival((partition, offset, timestamp_ms), key, value, headers, *plain)
+        else:
+            request = parse(record, settings, names, keyring)
+            if isinstance(request, Reject) and request.unknown_key is not None:
+                tell_unknown(request.unknown_key)
+            elif isinstance(request, SettingsMark):
+                if request.number > versions.latest.number:
+                    tell_mark(request)
+                request = weighed_mark(request, record, versions)
+            taken = _arrival(record, request, settings, names)
+        if may_be_too_large(len(taken.raw), len(headers), settings):
+            request = request or parse(record, settings, names, keyring)
+            request = weighed(request, key, len(value or b""), headers, settings)
+            taken = _arrival(record, request, settings, names)
+        arrivals.append(taken)
     return arrivals
 
 

@@ -21,6 +21,7 @@ from delayline.signing import Keyring
 from election.znodes import Znodes
 from node.core.ports import KeyringSource, Unanswered
 from node.kafka.fetch.brokers import Unreachable
+from node.kafka.fetch.epochs import epoch_end
 from node.kafka.fetch.transactions import TransactionOwner, owners
 from node.kafka.own_checkpoints import KeysBehind, OwnCheckpoints
 from node.kafka.reader import OffsetsGone, TopicForbidden, TopicReader
@@ -37,7 +38,7 @@ from node.refusal import (
 )
 from node.worker import Worker
 from store.checkpoint import Checkpoint, Lineage, UnreadableCheckpoint, Vector
-from store.told import Look
+from store.told import EpochEnd, Look, Told
 
 log = structlog.get_logger("delayline.checkpoints")
 
@@ -354,16 +355,30 @@ class KafkaLog:
             for partition, one in found.items()
         }
 
-    def outcomes(self) -> Look:
-        """What is there of the lane's outcomes. Raises `Unanswered`, `TopicMissing`."""
+    def outcomes(self, told: Told | None) -> Look:
+        """What is there of the lane's outcomes. `told`: what is known of them. Raises `Unanswered`,
+        `TopicMissing`.
+        """
         topic, lane, isolation = self._names.outcomes, self._lane, IsolationLevel.READ_UNCOMMITTED
         topic_id = describe(self._admin, topic).id
         end, begin, first = (
             self._offsets(which, topic, [lane], isolation)[lane]
             for which in (OffsetSpec.latest(), OffsetSpec.earliest(), OffsetSpec.for_timestamp(0))
         )
-        first_ms = int(first.timestamp) if first.offset >= 0 else None
-        return Look(topic_id, int(begin.offset), int(end.offset), first_ms, time.time_ns() // 1_000_000)
+        first_ms, epoch = int(first.timestamp) if first.offset >= 0 else None, end.leader_epoch or 0
+        is_later = told is not None and told.topic_id == topic_id and told.leader_epoch < epoch
+        earlier = self._earlier(topic, told.leader_epoch, epoch) if told is not None and is_later else None
+        now_ms = time.time_ns() // 1_000_000
+        return Look(topic_id, int(begin.offset), int(end.offset), epoch, first_ms, now_ms, earlier)
+
+    def _earlier(self, topic: str, epoch: int, leader_epoch: int) -> EpochEnd:
+        """What the leader of `leader_epoch` has of an earlier one. Raises `Unanswered`."""
+        try:
+            return EpochEnd(epoch, epoch_end(self._client_config, topic, self._lane, epoch, leader_epoch))
+        except (Unreachable, KafkaException) as error:
+            raise Unanswered(
+                f"what {topic}/{self._lane} has of epoch {epoch} is not known: {error}"
+            ) from error
 
     def owners(self, ends: Vector) -> dict[int, TransactionOwner]:
         """Whose open transactions begin at these last stable offsets of the buffer, as far as the brokers

@@ -98,7 +98,7 @@ def read_duplicates(
     end = kafka_log.ends(topic, [lane], IsolationLevel.READ_UNCOMMITTED)[lane]
     with closing(TopicReader(client_config, topic)) as reader:
         topic_id, _ = reader.generation(lane)
-        _expect_whole(f"{topic}/{lane}", _look(kafka_log, topic_id), told, since_ms)
+        _expect_whole(f"{topic}/{lane}", _look(kafka_log, topic_id, told), told, since_ms)
         begin = reader.first_since(lane, max(0, since_ms - MARGIN_MS))
         for record in _read(reader, lane, stable if begin is None else begin, end):
             if is_to_end():
@@ -121,14 +121,16 @@ def _first_ms(client_config: dict[str, Any], buffer: str, asked: dict[int, range
     return min(firsts_ms, default=None)
 
 
-def _look(kafka_log: KafkaLog, topic_id: str) -> Look:
+def _look(kafka_log: KafkaLog, topic_id: str, told: Told | None) -> Look:
     """At the topic that is read. Raises `Unanswered`."""
     try:
-        look = kafka_log.outcomes()
+        look = kafka_log.outcomes(told)
     except TopicMissing as error:
         raise Unanswered(str(error)) from error
     if look.topic_id.translate(_AS_KAFKA_SHOWS_IT) != topic_id:
         raise Unanswered("the outcomes topic has just been made anew")
+    if told is not None and told.topic_id == look.topic_id and look.leader_epoch < told.leader_epoch:
+        raise Unanswered("who leads the outcomes topic no more has answered for it")
     return look
 
 

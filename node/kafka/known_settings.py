@@ -73,12 +73,14 @@ class KnownSettings:
         return self._read.to.is_behind(at)
 
     def refresh(self) -> bool:
-        """Learns what the topic says now; False if there is no such topic: the settings were never changed.
+        """Learns what the topic says up to where a transaction is open there; False if there is no such
+        topic: the settings were never changed.
 
-        Raises `Unanswered`, also where a transaction is open there, `SettingsContradict`, and
+        A node does not wait for what is open: the marks of such a change cannot be read either, or name a
+        place behind it, and then the node waits at them. Raises `Unanswered`, `SettingsContradict`, and
         `NewerSettings`.
         """
-        read = read_settings(self._client_config, self._names, self._keys.ring, self._read)
+        read = read_settings(self._client_config, self._names, self._keys.ring, self._read, committed=True)
         if read.versions is not None:
             self._learn(read.versions)
         self._read = read  # not before what stands there is known
@@ -96,21 +98,28 @@ class KnownSettings:
 
 
 def read_settings(
-    client_config: dict[str, Any], names: ClusterNames, ring: Keyring, before: ReadSettings = NOTHING_READ
+    client_config: dict[str, Any],
+    names: ClusterNames,
+    ring: Keyring,
+    before: ReadSettings = NOTHING_READ,
+    *,
+    committed: bool = False,
 ) -> ReadSettings:
     """The last settings that the topic has; `NOTHING_READ` if there is no such topic.
 
-    It is read to the end that a broker tells, what is open there included. `before`: what was read already.
+    It is read to the end that a broker tells, what is open there included: whoever writes must not miss what
+    is behind that. `committed`: to the first transaction that is open. `before`: what was read already.
     Where the topic was made anew since, or has another leader, which may have had less of it, it is read
     again. If the leader changes meanwhile, what was read counts as the earlier one's: then the next time.
-    Raises as `KnownSettings.refresh`.
+    Raises `Unanswered`, also where a transaction stays open before the end, and `NewerSettings`.
     """
     topic, admin = names.settings, admin_client(client_config)
     try:
         describe(admin, topic)
     except TopicMissing:
         return NOTHING_READ
-    end = end_of(admin, topic, PARTITION, IsolationLevel.READ_UNCOMMITTED)
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    end = end_of(admin, topic, PARTITION, level)
     with closing(TopicReader(client_config, topic)) as reader:
         versions, to = before
         topic_id, epoch = reader.generation(PARTITION)

@@ -95,7 +95,8 @@ class KafkaLogAge(Worker):
             self._expect_window()
             pause_s = self._period_s()
             try:
-                self._look = self._log.outcomes()
+                checkpoint = self._checkpoint()
+                self._look = self._log.outcomes(None if checkpoint is None else checkpoint.told)
             except (Unanswered, TopicMissing) as error:
                 log.debug("outcomes-lookup-failed", detail=str(error))
                 pause_s = min(pause_s, RETRY_S)
@@ -109,13 +110,12 @@ class KafkaLogAge(Worker):
         and the retention may have become shorter while the cluster runs.
         """
         retention_ms = self._retention_ms()
-        most_ms = most_window_ms(retention_ms)
-        if self._replay_window_ms > most_ms and self._warned_ms != retention_ms:
+        detail = too_long(self._replay_window_ms, retention_ms)
+        if detail is not None and self._warned_ms != retention_ms:
             self._warned_ms = retention_ms
             log.warning(
                 "replay-window-too-long",
-                detail=f"replay_window_s is {self._replay_window_ms / 1000:g}; the cluster keeps its log for"
-                f" {render_duration(retention_ms)}: at most {most_ms / 1000:g}",
+                detail=detail,
                 consequence="a node without a view may find that the log does not reach back far enough",
             )
 
@@ -152,3 +152,14 @@ def near_ms(retention_ms: int, window_ms: int) -> int:
 def most_window_ms(retention_ms: int) -> int:
     """The longest window that what is done may count for. Where it is longer, retention is always near."""
     return retention_ms * 2 // 5
+
+
+def too_long(replay_window_ms: int, retention_ms: int) -> str | None:
+    """Of a node's window: by how much, in words; None if it is not."""
+    most_ms = most_window_ms(retention_ms)
+    if replay_window_ms <= most_ms:
+        return None
+    return (
+        f"replay_window_s is {replay_window_ms / 1000:g}; the cluster keeps its log for"
+        f" {render_duration(retention_ms)}: at most {most_ms / 1000:g}"
+    )

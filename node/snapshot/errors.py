@@ -8,7 +8,7 @@ class SnapshotError(Exception):
 
 
 class Unfit(SnapshotError):
-    """It is not to be used: of something else, of another format, damaged, or not what was signed."""
+    """It is not to be used: of something else, of another format, damaged, or not what was sealed."""
 
 
 class Withheld(SnapshotError):

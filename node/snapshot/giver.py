@@ -21,6 +21,7 @@ from node.snapshot.errors import Withheld
 from node.snapshot.folders import remove_folder
 from node.snapshot.manifest import FORMAT, MOST_FILES, PART_BYTES, Manifest, SnapshotFile, is_of_store
 from node.snapshot.pace import Pace
+from node.snapshot.progress import SLOWEST_BYTES_PER_S
 from node.snapshot.secrets import Secrets
 from node.worker import Bell, Worker
 from store.checkpoint import Vector
@@ -31,11 +32,12 @@ log = structlog.get_logger("delayline.snapshot")
 
 GIVEN: Final = "given"
 """The folder of the links, in the node's data folder."""
-IDLE_S: Final = 30.0
-"""A taker that has asked for nothing for so long is gone."""
-LEAST_S: Final = 120.0
-SLACK: Final = 4
-"""A snapshot lasts so many times as long as its size and the pace ask for, and `LEAST_S`."""
+IDLE_S: Final = 90.0
+"""A taker that has asked for nothing for so long is gone. Who copies into an object store is silent while a
+table goes there: for a minute on the slowest path.
+"""
+LEAST_S: Final = 180.0
+"""A snapshot lasts so long, and what its size asks for on the slowest path: longer than any taker waits."""
 DIGEST_RATE: Final = 4  # so many times the pace: nothing goes over the network
 LOOK_S: Final = 1.0
 READ_BYTES: Final = 1 << 20
@@ -65,7 +67,7 @@ class Counts(NamedTuple):
 
 
 class _Given:
-    """One snapshot. What is not said otherwise, the giver's thread sets before `signed`."""
+    """One snapshot. What is not said otherwise, the giver's thread sets before `sealed`."""
 
     def __init__(self, id_: str, taker: str, now_s: float) -> None:
         self.id = id_
@@ -75,7 +77,7 @@ class _Given:
         self.hashed_bytes = 0
         self.sent_bytes = 0  # changed under the giver's lock
         self.manifest: Manifest | None = None
-        self.signed: bytes | None = None
+        self.sealed: bytes | None = None
         self.ended: str | None = None  # why, in words, "" in good order; set under the giver's lock
 
 
@@ -91,6 +93,7 @@ class Giver(Worker):
         applied: Callable[[], Vector],
         bytes_per_s: int,
         has_room: Callable[[], bool],
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """`folder`: on the store's own disk; whatever is there is removed. `applied`: what the view has.
         `has_room`: whether the disk has room for links.
@@ -104,8 +107,8 @@ class Giver(Worker):
         self._about = about
         self._secrets = secrets
         self._applied = applied
-        self._bytes_per_s = bytes_per_s
         self._has_room = has_room
+        self._clock_s = clock_s
         self._pace = Pace(bytes_per_s)
         self._reading = Pace(DIGEST_RATE * bytes_per_s)
         self._changing = threading.Lock()
@@ -127,14 +130,14 @@ class Giver(Worker):
             if before is not None:
                 before.ended = before.ended or "its taker has begun anew"
                 self._over.append(before)
-            given = self._given = _Given(system.token_hex(16), taker, time.monotonic())
+            given = self._given = _Given(system.token_hex(16), taker, self._clock_s())
         self._bell.ring()
         return given.id
 
     def manifest(self, id_: str) -> bytes | int:
-        """The signed manifest; while it is made, how many bytes have been read for it. Raises `Withheld`."""
+        """The sealed manifest; while it is made, how many bytes have been read for it. Raises `Withheld`."""
         given = self._asked(id_)
-        return given.hashed_bytes if given.signed is None else given.signed
+        return given.hashed_bytes if given.sealed is None else given.sealed
 
     def part(self, id_: str, file: int, part: int) -> bytes:
         """A sealed part, once the pace allows it. Raises `Withheld`."""
@@ -170,7 +173,7 @@ class Giver(Worker):
             given = self._given
             if given is None or given.id != id_ or given.ended is not None:
                 raise Withheld("there is no such snapshot, or no more: begin another one")
-            given.asked_s = time.monotonic()
+            given.asked_s = self._clock_s()
             return given
 
     # -- the thread
@@ -180,13 +183,13 @@ class Giver(Worker):
         while not self.stopping:
             self._bell.wait(None if self._given is None else LOOK_S)
             while self._over:
-                self._finish(self._over.pop(), time.monotonic())
+                self._finish(self._over.pop(), self._clock_s())
             given = self._given
             if given is None or self.stopping:
                 continue
-            if given.signed is None and given.ended is None:
+            if given.sealed is None and given.ended is None:
                 self._try_make(given)
-            self._look(given, time.monotonic())
+            self._look(given, self._clock_s())
 
     def _close(self) -> None:
         self._remove()
@@ -215,9 +218,9 @@ class Giver(Worker):
             self._give_up(given, f"the store has {len(files)} files, and a snapshot at most {MOST_FILES}")
             return
         about, made_ms = self._about(), time.time_ns() // 1_000_000
-        given.manifest = Manifest(FORMAT, given.id, *about, applied, made_ms, self._bytes_per_s, files)
-        given.deadline_s = time.monotonic() + LEAST_S + SLACK * given.manifest.at_pace_s
-        given.signed = self._secrets.signed(given.manifest)
+        given.manifest = Manifest(FORMAT, given.id, *about, applied, made_ms, files)
+        given.deadline_s = self._clock_s() + LEAST_S + given.manifest.size / SLOWEST_BYTES_PER_S
+        given.sealed = self._secrets.sealed(given.manifest)
         log.info("snapshot-begun", taker=given.taker, bytes=given.manifest.size, files=len(files))
 
     def _file(self, given: _Given, path: Path) -> SnapshotFile | None:
@@ -230,7 +233,7 @@ class Giver(Worker):
                 given.hashed_bytes += len(chunk)
                 if self.wait(self._reading.take(len(chunk))) or given.ended is not None:
                     return None
-                self._expect_fit(given, time.monotonic())
+                self._expect_fit(given, self._clock_s())
         return SnapshotFile(path.name, size, digest.hexdigest())
 
     def _expect_fit(self, given: _Given, now_s: float) -> None:

@@ -1,5 +1,5 @@
-"""The manifest of a snapshot: whose it is, and what files it has. The giver signs it; nothing of it counts
-before that was checked, and that it is within bounds.
+"""The manifest of a snapshot: whose it is, and what files it has. The giver seals it; nothing of it counts
+before it was opened, and found within bounds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ PART_BYTES: Final = 1 << 20
 MOST_FILES: Final = 20_000  # at the 16 MiB of a table: 320 GB
 MOST_FILE_BYTES: Final = 1 << 40
 MOST_MANIFEST_BYTES: Final = 8 << 20
-SLOWEST_BYTES_PER_S: Final = 1 << 20
-RECKONED_BYTES_PER_S: Final = 64 << 20
-"""No deadline reckons with more: a pace may be set that no network and no disk keeps."""
 
 # Those that RocksDB writes, and a checkpoint has. None is a path.
 _NAME: Final = re.compile(r"CURRENT|(?:MANIFEST|OPTIONS)-[0-9]{6,20}|[0-9]{6,20}\.sst", re.ASCII)
@@ -55,7 +52,7 @@ class _Numbered(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """`id`: random; the parts are sealed by it. `node`: the giver. `identity`: what the view depends on.
     `replay_window_ms`: for so long, at least, the view has kept what is done. `applied`: what the store has
-    applied, at least. `bytes_per_s`: no faster it is given.
+    applied, at least.
     """
 
     format: int
@@ -65,7 +62,6 @@ class Manifest(msgspec.Struct, frozen=True):
     replay_window_ms: int
     applied: Vector
     made_ms: int
-    bytes_per_s: int
     files: list[SnapshotFile]
 
     @property
@@ -73,18 +69,13 @@ class Manifest(msgspec.Struct, frozen=True):
         """The bytes of all files."""
         return sum(file.size for file in self.files)
 
-    @property
-    def at_pace_s(self) -> float:
-        """How long all of it takes at its pace, as deadlines reckon."""
-        return self.size / min(self.bytes_per_s, RECKONED_BYTES_PER_S)
-
     def encode(self) -> bytes:
-        """As it is signed."""
+        """As it is sealed."""
         return msgspec.json.encode(self)
 
     @classmethod
     def decode(cls, raw: bytes) -> Self:
-        """Raises `Unfit`, also where it is out of bounds. The signature is checked before."""
+        """Raises `Unfit`, also where it is out of bounds. It was sealed by a node."""
         try:
             numbered = msgspec.json.decode(raw, type=_Numbered)
             if numbered.format != FORMAT:
@@ -102,8 +93,8 @@ class Manifest(msgspec.Struct, frozen=True):
             raise Unfit(f"the manifest has {len(self.files)} files: it may have 1 to {MOST_FILES}")
         if len(names) != len(self.files) or "CURRENT" not in names:
             raise Unfit("the manifest has a file twice, or no file CURRENT: it is not that of a store")
-        if not _ID.fullmatch(self.id) or self.bytes_per_s < SLOWEST_BYTES_PER_S:
-            raise Unfit("the manifest has no name of its own, or a pace that is out of bounds")
+        if not _ID.fullmatch(self.id):
+            raise Unfit("the manifest has no name of its own")
         for file in self.files:
             if not _NAME.fullmatch(file.name):
                 raise Unfit(f"the manifest has a file {file.name[:100]!r}: a store has none of that name")

@@ -1,10 +1,12 @@
 """A peer as a taker sees it: signed requests over HTTP, each with a deadline, each answer with a bound.
 
     POST   /snapshot                    begins one: {"id": ...}
-    GET    /snapshot/ID                 the signed manifest; 202 while it is made: {"read_bytes": ...}
+    GET    /snapshot/ID                 the sealed manifest; 202 while it is made: {"read_bytes": ...}
     GET    /snapshot/ID/FILE/PART       a sealed part
     DELETE /snapshot/ID                 the taker has all that it wants
 
+201, 202 and 200 are signed, as an answer to that request, but for parts, which are sealed: so who is no giver
+costs the time of one answer, and cannot make a taker wait.
 409: it gives one to another taker; 403: not to this one; 404: there is no such thing; 503: it cannot now.
 """
 
@@ -17,12 +19,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from node.snapshot.errors import Broken, SnapshotError, Withheld
-from node.snapshot.secrets import MOST_SIGNED_BYTES, Asked, Secrets
+from node.snapshot.progress import SLOWEST_BYTES_PER_S
+from node.snapshot.secrets import MOST_SEALED_BYTES, Answered, Asked, Secrets
 from node.snapshot.tries import asked_again
 
 PATH: Final = "/snapshot"
@@ -33,6 +36,8 @@ SIGNATURE: Final = "delayline-signature"
 
 CONNECT_TIMEOUT_S: Final = 2.0
 ANSWER_TIMEOUT_S: Final = 20.0
+AT_ONCE: Final = 4
+"""A peer is asked for so many parts at once: over a path of a tenth of a second, 40 MB/s."""
 POLL_S: Final = 0.1
 NO_PROGRESS_S: Final = 20.0
 MOST_MANIFEST_S: Final = 3_600.0  # 100 GB are read in half an hour
@@ -63,8 +68,28 @@ class Refused(msgspec.Struct, frozen=True):
 Said = TypeVar("Said", bound=msgspec.Struct)
 
 
+class _Answer(NamedTuple):
+    """What has come, and what is said to vouch for it."""
+
+    answered: Answered
+    signature: str
+
+    @property
+    def status(self) -> int:
+        return self.answered.status
+
+    @property
+    def body(self) -> bytes:
+        return self.answered.body
+
+
 class PeerSource:
-    """Implements `node.snapshot.taker.Source`: a giver, asked by one thread. `close` in the end."""
+    """Implements `node.snapshot.taker.Source`: a giver. Parts may be asked for by `AT_ONCE` threads, each
+    over a connection of its own; the rest is for one. `close` in the end, when no other thread asks any more.
+    """
+
+    at_once = AT_ONCE
+    slowest_bytes_per_s = SLOWEST_BYTES_PER_S
 
     def __init__(
         self,
@@ -82,7 +107,7 @@ class PeerSource:
         self._secrets = secrets
         self._taker = taker
         self._is_to_end = is_to_end
-        self._connection: http.client.HTTPConnection | None = None
+        self._idle: list[http.client.HTTPConnection] = []  # a list's own steps are atomic
         self._id: str | None = None
 
     def manifest(self) -> bytes:
@@ -95,28 +120,32 @@ class PeerSource:
             if self._is_to_end():
                 raise Withheld(f"{self.name} makes its manifest, and nobody waits for it any more")
 
-        said = asked_again(self._begin, expect_wanted)
-        self._id = self._decoded(said, Begun).id[:64]
+        begun = asked_again(self._begin, expect_wanted)
+        self._id = self._decoded(begun.body, Begun).id[:64]
         while True:
-            status, body = asked_again(self._poll, expect_wanted)
-            if status == HTTPStatus.OK:
-                return body
-            if status != HTTPStatus.ACCEPTED:
-                raise self._withheld(status, body)
-            making.come(self._decoded(body, Making).read_bytes)
+            found = asked_again(self._poll, expect_wanted)
+            if found.status == HTTPStatus.OK:
+                return found.body
+            making.come(self._decoded(found.body, Making).read_bytes)
             time.sleep(POLL_S)
 
-    def _begin(self) -> bytes:
+    def _begin(self) -> _Answer:
         """Where its answer was lost, the giver ends what it has begun, and begins another one."""
-        return self._ask("POST", PATH, MOST_SAID_BYTES, HTTPStatus.CREATED)
+        return self._vouched(self._ask("POST", PATH, MOST_SAID_BYTES, HTTPStatus.CREATED))
 
-    def _poll(self) -> tuple[int, bytes]:
-        return self._answer("GET", f"{PATH}/{self._id}", MOST_SIGNED_BYTES)
+    def _poll(self) -> _Answer:
+        path = f"{PATH}/{self._id}"
+        return self._vouched(self._ask("GET", path, MOST_SEALED_BYTES, HTTPStatus.OK, HTTPStatus.ACCEPTED))
+
+    def _vouched(self, answer: _Answer) -> _Answer:
+        if not self._secrets.is_vouched(*answer):
+            raise Withheld(f"{self.name} has not signed its answer: it is no node of this cluster")
+        return answer
 
     def part(self, file: int, part: int, sealed_bytes: int) -> bytes:
         """See `Source`."""
         path = f"{PATH}/{self._id}/{file}/{part}"
-        found = self._ask("GET", path, max(sealed_bytes, MOST_SAID_BYTES), HTTPStatus.OK)
+        found = self._ask("GET", path, max(sealed_bytes, MOST_SAID_BYTES), HTTPStatus.OK).body
         if len(found) != sealed_bytes:
             raise Broken(f"{self.name} has sent {len(found)} bytes; the part has {sealed_bytes}")
         return found
@@ -126,13 +155,13 @@ class PeerSource:
         if self._id is not None:
             with suppress(SnapshotError):
                 self._answer("DELETE", f"{PATH}/{self._id}", MOST_SAID_BYTES)
-        self._disconnect()
+        self._drop_idle()
 
-    def _ask(self, method: str, path: str, most_bytes: int, expected: HTTPStatus) -> bytes:
-        status, body = self._answer(method, path, most_bytes)
-        if status != expected:
-            raise self._withheld(status, body)
-        return body
+    def _ask(self, method: str, path: str, most_bytes: int, *expected: HTTPStatus) -> _Answer:
+        found = self._answer(method, path, most_bytes)
+        if found.status not in expected:
+            raise self._withheld(found.status, found.body)
+        return found
 
     def _withheld(self, status: int, body: bytes) -> Withheld:
         said = body[:MOST_SAID_BYTES].decode("utf-8", "replace")
@@ -146,7 +175,7 @@ class PeerSource:
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise Withheld(f"{self.name} does not answer as a node does: {_line(str(error))}") from error
 
-    def _answer(self, method: str, path: str, most_bytes: int) -> tuple[int, bytes]:
+    def _answer(self, method: str, path: str, most_bytes: int) -> _Answer:
         """Raises `Broken` where none comes in time, or it is longer than that."""
         asked = Asked.new(self._node, self._taker, method, path, time.time_ns() // 1_000_000)
         headers = {
@@ -156,28 +185,42 @@ class PeerSource:
             SIGNATURE: self._secrets.sign(asked),
         }
         try:
-            connection = self._connected()
-            with _within(connection.sock, ANSWER_TIMEOUT_S):
+            with self._connected() as connection, _within(connection.sock, ANSWER_TIMEOUT_S):
                 connection.request(method, path, headers=headers)
                 response = connection.getresponse()
-                return response.status, _read(response, most_bytes)
+                answered = Answered(asked.once, response.status, _read(response, most_bytes))
+                return _Answer(answered, response.headers.get(SIGNATURE, ""))
         except Exception as error:  # whatever a peer does, it costs the taker no more than this try
-            self._disconnect()
             raise Broken(f"{self.name}: {_line(str(error)) or type(error).__name__}") from error
 
-    def _connected(self) -> http.client.HTTPConnection:
-        """With a socket: one whose peer has closed it is left without, and would open another by itself."""
-        if self._connection is None or self._connection.sock is None:
-            connection = http.client.HTTPConnection(*self._address, timeout=CONNECT_TIMEOUT_S)
-            connection.connect()
-            connection.sock.settimeout(ANSWER_TIMEOUT_S)
-            self._connection = connection
-        return self._connection
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
+    @contextmanager
+    def _connected(self) -> Iterator[http.client.HTTPConnection]:
+        """One that is idle, or a new one. It is kept for the next request if all went well, and has a socket
+        still: one whose peer has closed it is left without, and would open another by itself.
+        """
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._new_connection()
+        try:
+            yield connection
+        except BaseException:
             connection.close()
+            self._drop_idle()  # they may have ended as this one has, and none is to cost a try of its own
+            raise
+        if connection.sock is not None:
+            self._idle.append(connection)
+
+    def _drop_idle(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+    def _new_connection(self) -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection(*self._address, timeout=CONNECT_TIMEOUT_S)
+        connection.connect()
+        connection.sock.settimeout(ANSWER_TIMEOUT_S)
+        return connection
 
 
 class _Progress:

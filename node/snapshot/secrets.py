@@ -1,6 +1,7 @@
 """What only the nodes of a cluster know: three secrets, made from the root of its keys, each for one purpose.
 
-One signs what a taker asks for, one the manifest, and one, with a snapshot's own name, seals its parts.
+One signs what a taker asks for, one what a giver answers, and one, with a snapshot's own name, seals its
+manifest and its parts.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from node.snapshot.manifest import MOST_MANIFEST_BYTES, Manifest
 
 SEAL_BYTES: Final = 16
 """A sealed part is longer than the part by so many."""
-SIGNATURE_DIGITS: Final = 64
-MOST_SIGNED_BYTES: Final = MOST_MANIFEST_BYTES + SIGNATURE_DIGITS
+ID_BYTES: Final = 32
+"""A sealed manifest begins with its snapshot's name, by which it opens."""
+MOST_SEALED_BYTES: Final = ID_BYTES + MOST_MANIFEST_BYTES + SEAL_BYTES
 WINDOW_MS: Final = 60_000
 """A request counts for so long before and after the time that it bears."""
 MOST_REMEMBERED: Final = 100_000
 
 _PURPOSE: Final = "delayline.snapshot.{}"
+_MANIFEST: Final = 0xFFFFFFFF, 0
+"""Its place: no snapshot has so many files."""
 _part_number: Final = Struct(">IQ").pack  # 12 bytes, as AES-GCM has its nonces
 
 
@@ -47,6 +51,14 @@ class Asked(NamedTuple):
         return cls(giver, taker, method, path, at_ms, system.token_hex(16))
 
 
+class Answered(NamedTuple):
+    """What a giver answers. `once`: of the request, so that what was heard is an answer to nothing else."""
+
+    once: str
+    status: int
+    body: bytes
+
+
 class Secrets:
     """Those of one root."""
 
@@ -54,7 +66,7 @@ class Secrets:
         if not root:
             raise ValueError("a cluster without keys has no secrets: `delayline topics create` makes them")
         self._asking = _derived(root, "request")
-        self._vouching = _derived(root, "manifest")
+        self._answering = _derived(root, "answer")
         self._root = root
 
     def sign(self, asked: Asked) -> str:
@@ -66,18 +78,29 @@ class Secrets:
         """Whether who asks has the secrets."""
         return hmac.compare_digest(self.sign(asked).encode(), signature.encode("utf-8", "surrogatepass"))
 
-    def signed(self, manifest: Manifest) -> bytes:
-        """The manifest as it is handed out: behind its signature."""
-        raw = manifest.encode()
-        return hmac.new(self._vouching, raw, sha256).hexdigest().encode() + raw
+    def vouch(self, answered: Answered) -> str:
+        """The signature of an answer."""
+        head = f"{answered.once}\n{answered.status}\n".encode("utf-8", "surrogatepass")
+        return hmac.new(self._answering, head + answered.body, sha256).hexdigest()
 
-    def opened(self, signed: bytes) -> Manifest:
+    def is_vouched(self, answered: Answered, signature: str) -> bool:
+        """Whether who answers has the secrets."""
+        made = self.vouch(answered).encode()
+        return hmac.compare_digest(made, signature.encode("utf-8", "surrogatepass"))
+
+    def sealed(self, manifest: Manifest) -> bytes:
+        """The manifest as it is handed out. Once for each snapshot: no place has two contents."""
+        return manifest.id.encode() + self.seal(manifest.id).close_manifest(manifest.encode())
+
+    def opened(self, sealed: bytes) -> Manifest:
         """Raises `Unfit` unless a node of this cluster has made that manifest."""
-        signature, raw = signed[:SIGNATURE_DIGITS], signed[SIGNATURE_DIGITS:]
-        made = hmac.new(self._vouching, raw, sha256).hexdigest().encode()
-        if len(signed) > MOST_SIGNED_BYTES or not hmac.compare_digest(made, signature):
-            raise Unfit("the manifest is not signed by a node of this cluster, or was altered")
-        return Manifest.decode(raw)
+        if len(sealed) > MOST_SEALED_BYTES:
+            raise Unfit(f"the manifest is not sealed by a node: it is longer than {MOST_SEALED_BYTES} bytes")
+        id_ = sealed[:ID_BYTES].decode("ascii", "replace")
+        manifest = Manifest.decode(self.seal(id_).open_manifest(sealed[ID_BYTES:]))
+        if manifest.id != id_:
+            raise Unfit("the manifest has another name than the one that it is sealed with")
+        return manifest
 
     def seal(self, id_: str) -> Seal:
         """That of one snapshot, by its random name: no two snapshots have one key."""
@@ -85,12 +108,23 @@ class Secrets:
 
 
 class Seal:
-    """Seals the parts of one snapshot. A part is sealed with its place, and opens at no other; what it has is
-    the same each time, so that a place never has two.
+    """Seals the parts and the manifest of one snapshot. What is sealed has a place, and opens at no other; it
+    is the same each time, so that a place never has two.
     """
 
     def __init__(self, secret: bytes) -> None:
         self._cipher = AESGCM(secret)
+
+    def close_manifest(self, content: bytes) -> bytes:
+        """The manifest, sealed."""
+        return self.close(*_MANIFEST, content)
+
+    def open_manifest(self, sealed: bytes) -> bytes:
+        """Raises `Unfit` unless it is the manifest."""
+        try:
+            return self.open(*_MANIFEST, sealed)
+        except Unfit:
+            raise Unfit("the manifest is not sealed by a node of this cluster, or was altered") from None
 
     def close(self, file: int, part: int, content: bytes) -> bytes:
         """A part, sealed."""

@@ -9,6 +9,7 @@ import click
 
 from ops.cli.options import as_flags, connect, connection_options
 from ops.cli.output import Format, emit_one, output_option, say
+from ops.cli.private import files_of_its_own
 
 if TYPE_CHECKING:
     from node.snapshot.manifest import Manifest
@@ -46,7 +47,8 @@ def run(debug: bool, /, **options: Any) -> int:  # noqa: FBT001 - the object tha
 
     config = load(NodeConfig, file=options.pop("file"), flags=as_flags(options))
     logs.configure(logging.DEBUG if debug else logging.INFO, node=config.node_id, lane=config.lane)
-    return Node(config).run()
+    with files_of_its_own():
+        return Node(config).run()
 
 
 @node_group.command(epilog="Example: delayline node snapshot --to s3://copies/delay/2026-11-23")
@@ -66,7 +68,8 @@ def snapshot(output: Format, url: str, lane: int, node: str | None, **options: A
     """
     from ops.node.snapshot import snapshot
 
-    done = snapshot(connect(options), url, lane, node)
+    with files_of_its_own():
+        done = snapshot(connect(options), url, lane, node)
     say(f"{url}: the view of {done.manifest.node}")
     _show(output, done.manifest, done.seconds)
 
@@ -93,7 +96,8 @@ def restore(output: Format, url: str, data_dir: Path, **options: Any) -> None:
     """
     from ops.node.restore import restore
 
-    done = restore(connect(options), url, data_dir)
+    with files_of_its_own():
+        done = restore(connect(options), url, data_dir)
     say(f"{data_dir}: restored; start a node of lane {done.manifest.identity.lane} with it")
     _show(output, done.manifest, done.seconds)
 

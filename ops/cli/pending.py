@@ -73,6 +73,9 @@ def move_command(
     The old cluster is that of the connection options, and is the one to confirm. If the new one would refuse
     a message, nothing is changed, and the exit code is 5. What is taken out is kept in FILE. What was asked
     for after it has begun stays. Killed, it is started again with the same words.
+
+    What is moved to another time meanwhile, and would be refused then, stays, too. If it was taken out by
+    then it goes to FILE.refused, all else is moved, and the exit code is 5.
     """
     from ops.pending import move
     from ops.pending.listing import hidden_words
@@ -91,24 +94,31 @@ def move_command(
     _say_checked(checked)
     if plan.hidden:
         say(hidden_words(plan.hidden))
-    if file is None or dry_run or checked.refusals:
+    if file is None or dry_run or plan.is_refused:
         say("nothing was changed")
         columns = {key: name for key, name in REFUSED_COLUMNS.items() if key != "line"}
         return _show_checked(output, checked, {"messages": checked.left}, columns)
+    if checked.refusals:
+        say(
+            f"{checked.refusals.total()} messages would be refused, the first {checked.refused[0].source},"
+            f" {checked.refused[0].code}: it goes on without them, for others are in neither cluster now"
+        )
     agree(old.cluster, confirm, what)
     who = someone(f"move from {old.cluster} into {where}")
     done = move.move(way, plan, file, rate, who, say, give_up_open=give_up_open)
-    emit_one(output, _exported(output, file, done.exported) | {"imported": done.imported})
+    left = _left(done.exported) | {"would_be_refused": done.exported.would_be_refused}
+    counts = {"imported": done.imported, "refused": done.refused} | left
+    emit_one(output, _exported(output, file, done.exported) | counts)
     say(_left_to_do(done.exported))
-    return 0
+    return 5 if done.refused else 0
 
 
 def _left_to_do(done: Exported) -> str:
     """What follows a move."""
-    if done.too_large or done.hidden:
+    if done.too_large or done.would_be_refused or done.hidden:
         return (
-            f"not all is moved ({done.too_large} too large, {done.hidden} hidden, {done.later} later): do not"
-            " stop the old cluster's nodes yet"
+            f"not all is moved ({done.too_large} too large, {done.would_be_refused} would be refused,"
+            f" {done.hidden} hidden, {done.later} later): do not stop the old cluster's nodes yet"
         )
     if done.later:
         return (
@@ -116,8 +126,8 @@ def _left_to_do(done: Exported) -> str:
             " producers schedule in the new one, and run it again with the same words"
         )
     return (
-        "what waited in the old cluster is in the new one: have producers schedule there, if they do not yet,"
-        " and run it again after that; once nothing is later, stop the old one's nodes"
+        "nothing that was checked waits in the old cluster any more: have producers schedule in the new one,"
+        " if they do not yet, and run it again after that; once nothing is later, stop the old one's nodes"
     )
 
 
@@ -163,7 +173,7 @@ def export_command(
         agree(config.cluster, confirm, f"cluster {config.cluster} will not deliver what waits in it")
         who = someone(f"export to {messages}")
         done = export.move(config, messages, rate, who, say, give_up_open=give_up_open)
-    emit_one(output, _exported(output, messages, done))
+    emit_one(output, _exported(output, messages, done) | _left(done))
     if done.later:
         say(f"{done.later} messages were asked for since it began, and wait: run it again for them")
 
@@ -171,15 +181,23 @@ def export_command(
 @pending_group.command("import", epilog="Example: delayline pending import pending.jsonl --cluster delay2")
 @_file_argument
 @click.option("--check", is_flag=True, help="Say what would be refused, and send nothing.")
+@click.option(
+    "--without-refused",
+    is_flag=True,
+    help="Send the others, and write what would be refused to FILE.refused.",
+)
 @_rate_option
 @output_option
 @connection_options
-def import_command(output: Format, messages: Path, rate: float, *, check: bool, **options: Any) -> int:
+def import_command(
+    output: Format, messages: Path, rate: float, *, check: bool, without_refused: bool, **options: Any
+) -> int:
     """Have the messages of FILE wait in a cluster, each once, however often it is imported.
 
     All of FILE is checked before: if the cluster would refuse a message, nothing is sent, and the exit code
-    is 5. Killed, it is started again with the same words. A message that has no id gets
-    moved/BUFFER_ID/SOURCE, after the columns of its line: cancel it by that.
+    is 5; so it is where --without-refused has sent the others. Killed, it is started again with the same
+    words. A message that has no id gets moved/BUFFER_ID/SOURCE, after the columns of its line: cancel it by
+    that.
     """
     from ops.pending import imports
     from ops.pending.file import read_file
@@ -191,11 +209,13 @@ def import_command(output: Format, messages: Path, rate: float, *, check: bool, 
         before = {"imported_before": checked.messages - checked.left}
         counts = {"export": checked.export, "messages": checked.messages} | before
         return _show_checked(output, checked, counts, REFUSED_COLUMNS)
-    imports.require_taken(messages, cluster.config.cluster, checked)
-    sent = imports.send_file(cluster, messages, rate, someone(f"import of {messages}"), say)
-    done = {"messages": checked.messages, "imported": sent, "before": checked.messages - sent}
-    emit_one(output, {"export": checked.export} | done)
-    return 0
+    if not without_refused:
+        imports.require_taken(messages, cluster.config.cluster, checked)
+    who = someone(f"import of {messages}")
+    sent, refused = imports.send_file(cluster, messages, rate, who, say, without_refused=without_refused)
+    done = {"messages": checked.messages, "imported": sent, "refused": refused}
+    emit_one(output, {"export": checked.export} | done | {"before": checked.messages - sent - refused})
+    return 5 if refused else 0
 
 
 @pending_group.command("show", epilog="Example: delayline pending show --cluster delay")
@@ -242,9 +262,13 @@ def _named(messages: Path | None) -> Path:
 
 
 def _exported(output: Format, file: Path, done: Exported) -> dict[str, Any]:
-    """What an export has done, and what it has left."""
-    said = {"file": str(file), "messages": done.messages, "this_run": _counted(output, done.outcomes)}
-    return said | {"later": done.later, "too_large": done.too_large, "hidden": done.hidden}
+    """What an export has done."""
+    return {"file": str(file), "messages": done.messages, "this_run": _counted(output, done.outcomes)}
+
+
+def _left(done: Exported) -> dict[str, int]:
+    """What it has left."""
+    return {"later": done.later, "too_large": done.too_large, "hidden": done.hidden}
 
 
 def _counted(output: Format, counts: Mapping[str, int]) -> Any:

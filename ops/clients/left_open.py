@@ -24,13 +24,17 @@ from node.kafka.fetch.coordinators import (
     DECIDED,
     ONGOING,
     Coordinators,
+    OpenAt,
     ProducerAt,
+    TransactionState,
     open_in,
 )
 from ops.errors import UnavailableError
 
 TIMEOUT_S: Final = 10.0
 REST_S: Final = 0.05
+MARKED: Final = 0  # a partition of the buffer: any has a mark
+CHANGE_SEQUENCE: Final = 1  # of the change's record; the one in front of it says nothing
 # What passes. Of all else the client says what to do: then it is as if nobody had asked.
 _PASSES: Final = frozenset(
     (
@@ -48,6 +52,10 @@ _PASSES: Final = frozenset(
 def end_left_open(client_config: dict[str, Any], names: ClusterNames) -> None:
     """Ends it as its coordinator says that it has ended. Does nothing where nothing is open, where a
     transaction is on its way, and where nobody knows how it has ended. Raises UnavailableError.
+
+    To end it takes a transaction of the same producer, and whoever has begun that may die before its end.
+    Then the coordinator aborts it in time, and what was left open with it: right for what was aborted, wrong
+    for what was committed. So that one is committed by whoever comes next (`_is_committed_again`).
     """
     # The caller's thread may have a loop that runs, as in a notebook.
     with ThreadPoolExecutor(1, "delayline-settings") as beside:
@@ -71,8 +79,9 @@ class _End:
         self._brokers = brokers
         self._id = names.settings_transactional_id
         self._topic = names.settings
+        self._left = names.settings, PARTITION
+        self._buffer = names.buffer
         self._coordinators = Coordinators(brokers, int(TIMEOUT_S * 1000))
-        self._committing: ProducerAt | None = None
 
     async def step(self) -> str | None:
         """One look, and what is to be done then; None if that is all, else what is waited for."""
@@ -89,34 +98,40 @@ class _End:
         if last is None:
             return None
         producer = ProducerAt(last.producer, last.epoch)
-        if last.state == ONGOING and producer == self._committing:
-            await self._coordinators.commit(self._id, producer)
-        elif last.state == ONGOING:
-            return None
-        elif last.state in DECIDED:
-            left_epoch = await self._left_open(last.producer)
-            if left_epoch is None:
+        if last.state == ONGOING:
+            if not await self._is_committed_again(last):
                 return None
-            if last.state == COMMITTED and last.epoch == left_epoch:
-                await self._commit(producer)
-            elif last.state == ABORTED and last.epoch - left_epoch in (0, 1):  # to abort may raise it
-                await self._coordinators.abort_in(self._id, last, [(self._topic, PARTITION)])
+            await self._coordinators.commit(self._id, producer)
+        elif last.state in DECIDED:
+            left = await self._left_open(last.producer)
+            if left is None:
+                return None
+            if last.state == COMMITTED and last.epoch == left.epoch:
+                await self._coordinators.commit_in(self._id, producer, [self._left])
+            elif last.state == ABORTED and last.epoch - left.epoch in (0, 1):  # to abort may raise it
+                await self._coordinators.abort_in(self._id, last, [self._left, (self._buffer, MARKED)])
             else:
                 return None
         return f"the last transaction of {self._id} is {last.state}"
 
-    async def _left_open(self, producer: int) -> int | None:
-        """In which epoch, if it is."""
+    async def _is_committed_again(self, last: TransactionState) -> bool:
+        """Whether a transaction that is open is one of `commit_in`, whose sender may have died.
+
+        By what it ends in, which is the settings topic alone, and by what its producer has left open there,
+        which has the change's record. For an epoch is of one command, which sends one change. The change's
+        own transaction ends in the buffer as well before its record is sent: the marks are in front of that.
+        One that aborts what was left open does from its begin. (Who writes without marks repeats what stands:
+        once its record is there, to commit it is what it is about to do.)
+        """
+        await self._brokers.lead(self._buffer)  # who may not see that is not told that it is among them
+        if await self._coordinators.partitions_of(self._id, last) != {self._left}:
+            return False
+        left = await self._left_open(last.producer)
+        return left is not None and left.epoch == last.epoch and left.last >= CHANGE_SEQUENCE
+
+    async def _left_open(self, producer: int) -> OpenAt | None:
+        """What it has left open, if it has."""
         leader = (await self._brokers.lead(self._topic)).leaders.get(PARTITION)
         if leader is None:
             return None
-        left = (await open_in(self._brokers, leader.broker, self._topic, PARTITION)).get(producer)
-        return None if left is None else left.epoch
-
-    async def _commit(self, producer: ProducerAt) -> None:
-        """By a transaction of the same producer that does nothing else: whoever has initialised the id since
-        has fenced it.
-        """
-        if await self._coordinators.add(self._id, producer, [(self._topic, PARTITION)]) is None:
-            self._committing = producer
-            await self._coordinators.commit(self._id, producer)
+        return (await open_in(self._brokers, leader.broker, self._topic, PARTITION)).get(producer)

@@ -7,6 +7,7 @@ from typing import Final
 
 from delayline.names import ClusterNames
 from delayline.times import render_time
+from node.kafka.log_age import too_long
 from node.status import NodeState
 from ops.clients.members import LITTLE_DISK_BYTES, BlockedStatus, Member
 from ops.cluster.status import LONG_BLOCKED_MS, MUCH_BEHIND, ClusterStatus
@@ -24,6 +25,7 @@ def judge_cluster(status: ClusterStatus) -> list[Finding]:
         *_lanes(status),
         *_blocked(status),
         *_near_retention(status),
+        *_windows(status),
         *_ahead(status),
         *_trailing(status),
         *_versions(status),
@@ -157,6 +159,22 @@ def _near_retention(status: ClusterStatus) -> Iterable[Finding]:
             " a lane without a leader, an open transaction, a message too large to be written again or a"
             " replay_window_s of nearly half of the retention is why",
         )
+
+
+def _windows(status: ClusterStatus) -> Iterable[Finding]:
+    """Of a cluster that carries: each node's own is known to that node alone."""
+    retention_ms = status.settings.retention_ms
+    for node, member in status.members.items():
+        if retention_ms is None or member.status is None:
+            continue
+        found = too_long(member.status.replay_window_ms, retention_ms)
+        if found is not None:
+            yield problem(
+                node,
+                f"its {found}; a node without a view may find that the log does not reach back far enough",
+                "set it lower, and start the node again; or keep the log for longer: delayline settings"
+                " change --retention",
+            )
 
 
 def _end_of(blocked: BlockedStatus, buffer: str) -> str:

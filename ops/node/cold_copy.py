@@ -1,6 +1,6 @@
-"""A cold copy: a snapshot that lies in a folder or an object store, as the giver has signed and sealed it.
+"""A cold copy: a snapshot that lies in a folder or an object store, as the giver has sealed it.
 
-URL/snapshot        the signed manifest; written last, so that a copy that has one is whole
+URL/snapshot        the sealed manifest; written last, so that a copy that has one is whole
 URL/000012.sst ...  each file of the store: its sealed parts, one after the other
 """
 
@@ -14,7 +14,7 @@ import fsspec
 
 from node.snapshot.errors import Broken, SnapshotError, Unfit
 from node.snapshot.manifest import PART_BYTES, Manifest
-from node.snapshot.secrets import MOST_SIGNED_BYTES, SEAL_BYTES, Secrets
+from node.snapshot.secrets import MOST_SEALED_BYTES, SEAL_BYTES, Secrets
 from node.snapshot.taker import Contents, Source
 from ops.errors import ConfigError, ConflictError, NotFoundError, OperatorError
 
@@ -23,6 +23,9 @@ MANIFEST: Final = "snapshot"
 
 class ColdCopy:
     """Implements `node.snapshot.taker.Source`. Raises OperatorError where the place is wrong."""
+
+    at_once = 1
+    slowest_bytes_per_s = 0  # an operator waits for it, and each kind of store has timeouts of its own
 
     def __init__(self, url: str) -> None:
         """`url`: a folder, or what fsspec knows (`s3://bucket/folder`)."""
@@ -41,7 +44,7 @@ class ColdCopy:
         with self._translated():
             try:
                 with self._open(MANIFEST, "rb") as file:
-                    return bytes(file.read(MOST_SIGNED_BYTES + 1))
+                    return bytes(file.read(MOST_SEALED_BYTES + 1))
             except FileNotFoundError as error:
                 raise NotFoundError(
                     f"{self.name} has no file {MANIFEST!r}: it is no cold copy, or was not written to its end"
@@ -78,8 +81,8 @@ class ColdCopy:
         """Takes a snapshot as it comes, each part and file checked. `look_at` is shown the manifest first.
         Raises `SnapshotError`, OperatorError: then what was written is removed.
         """
-        signed = source.manifest()
-        manifest = secrets.opened(signed)
+        sealed = source.manifest()
+        manifest = secrets.opened(sealed)
         look_at(manifest)
         contents = Contents(source, secrets, manifest, lambda: None)  # the giver has a deadline of its own
         with self._translated(), self._whole_or_nothing() as written:
@@ -91,7 +94,7 @@ class ColdCopy:
                         out.write(part.sealed)
             written.append(MANIFEST)
             with self._open(MANIFEST, "wb") as out:
-                out.write(signed)
+                out.write(sealed)
         return manifest
 
     @contextmanager

@@ -58,6 +58,15 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
     times: int | None
 
 
+def left_of(line: MessageLine, rest: Rest) -> MessageLine:
+    """A line of what is left of one."""
+    assert line.recurrence is not None, "what has a rest is recurring"
+    left = msgspec.structs.replace(line.recurrence, interval_ms=rest.interval_ms, times=rest.times)
+    return msgspec.structs.replace(
+        line, due_ms=rest.at_ms, scheduled_for_ms=rest.at_ms, expire_at_ms=None, recurrence=left
+    )
+
+
 class Step(NamedTuple):
     """One request of a line. `rest`: what is left behind it; None: nothing."""
 

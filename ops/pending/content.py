@@ -88,14 +88,17 @@ class BufferContent:
 
     def row_of(self, record: LogRecord) -> Found | None:
         """The row that a record makes, if it is one of a schedule."""
-        if record.flaw is not None:
-            return None
-        request = self._parsed(record)
-        if not isinstance(request, Schedule):
+        schedule = self.schedule_of(record)
+        if schedule is None:
             return None
         at = record.partition, record.offset
-        found = found_schedule(self._buffer, at, request)
+        found = found_schedule(self._buffer, at, schedule)
         return found._replace(message=msgspec.structs.replace(found.message, value=record.value))
+
+    def schedule_of(self, record: LogRecord) -> Schedule | None:
+        """What a record asks for, if that is a schedule."""
+        request = None if record.flaw is not None else self._parsed(record)
+        return request if isinstance(request, Schedule) else None
 
     def learn(self) -> None:
         """What is read from now on, and is there already, is read by the settings that hold there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -25,8 +25,9 @@ from ops.pending.journal import TAKEN, Forgotten, Into, Journal, JournalState, O
 from ops.pending.line import Found, MessageLine, encode_line
 from ops.pending.listing import Listing, Rows, hidden_words, list_pending
 from ops.pending.pace import Pace, Say
+from ops.pending.reading import Gone
 from ops.pending.signed_topic import Fenced, Transactions
-from ops.pending.take import Gone, Taker, batches
+from ops.pending.take import Taker, batches
 
 MOST_TAKEN: Final = 1_000
 MOST_TAKEN_BYTES: Final = 4 << 20
@@ -36,11 +37,15 @@ _TOO_LATE: Final = "too-late"
 _IDLE_ROUNDS: Final = 2
 _VAIN_ROUNDS: Final = 5
 
+Refuses = Callable[[MessageLine], bool]
+"""Whether the cluster that a message goes into would refuse it now."""
+
 
 @dataclass(slots=True)
 class Exported:
     """What an export has done. `outcomes`: of the cancels of this run; `later`: messages that were asked for
     since it began; `too_large`: those that stay, since nobody could read what says that they were taken out;
+    `would_be_refused`: those that stay, for the cluster that they would go into takes them no more;
     `hidden`: offsets that nobody can read yet.
     """
 
@@ -48,7 +53,21 @@ class Exported:
     outcomes: Counter[str] = field(default_factory=Counter)
     later: int = 0
     too_large: int = 0
+    would_be_refused: int = 0
     hidden: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a move takes out: what was asked for below `ends`, for the cluster `into`, and nothing that this
+    `refuses`. `require_known` raises ConflictError where what the journal (by its topic's id) has may be in
+    another cluster already.
+    """
+
+    ends: Mapping[int, int]
+    into: Into
+    refuses: Refuses
+    require_known: Callable[[JournalState, str], None]
 
 
 def ends_of(config: ConnectionConfig) -> dict[int, int]:
@@ -120,6 +139,11 @@ def _said(done: Exported, say: Say) -> Exported:
             f"{done.too_large} messages wait still, for their lines would be too large: 'delayline pending"
             " export --keep' copies them"
         )
+    if done.would_be_refused:
+        say(
+            f"{done.would_be_refused} messages wait still, for the new cluster would refuse them: 'delayline"
+            " pending move --dry-run' says why"
+        )
     if done.hidden:
         say(hidden_words(done.hidden))
     return done
@@ -133,13 +157,11 @@ def move(
     say: Say,
     *,
     give_up_open: bool = False,
-    ends: Mapping[int, int] | None = None,
-    into: Into | None = None,
+    bounds: Bounds | None = None,
 ) -> Exported:
     """Takes what waits out of the cluster, and writes all that was ever taken out into the file, also where
     it fails. What was killed is gone on with. `give_up_open`: what has become of what was asked for last need
-    not be told, if it cannot be any more; `ends`: only what was asked for below is taken (default: by now);
-    `into`: where it will be imported, if that is known.
+    not be told, if it cannot be any more; `bounds`: of a move.
 
     Raises OperatorError; then it can be run again, and nothing is lost or doubled.
     """
@@ -159,14 +181,17 @@ def move(
         )
     if state.number:
         say(f"goes on with an export that has {state.taken} messages")
-    if into is not None:
-        _bind(journal, transactions, state, into)
+    if bounds is not None:
+        # Another run may have taken something out since the check; none can from here on.
+        bounds.require_known(state, out.export)
+        _bind(journal, transactions, state, bounds.into)
     try:
         with Taker(content, ring, journal, transactions, state.open) as taker:
-            mover = _Mover(content, taker, state.number, Pace(rate, say))
+            refuses = None if bounds is None else bounds.refuses
+            mover = _Mover(content, taker, state.number, Pace(rate, say), refuses)
             if state.open is not None:
                 mover.settle(state.open, out if give_up_open else None)
-            done = mover.run(ends_of(config) if ends is None else ends)
+            done = mover.run(ends_of(config) if bounds is None else bounds.ends)
     except Fenced:
         raise  # the other one writes
     except Exception as error:
@@ -237,25 +262,29 @@ class _Out:
 
 class _Round(NamedTuple):
     """What a round has come to: messages that it has asked for, those of them that have ended, and those that
-    it could not ask for.
+    it did not ask for.
     """
 
     asked: int
     ended: int
     too_large: int
+    would_be_refused: int
 
 
 class _Mover:
     """Takes round after round, until nothing is left of what was asked for before the first one."""
 
-    def __init__(self, content: BufferContent, taker: Taker, number: int, pace: Pace) -> None:
+    def __init__(
+        self, content: BufferContent, taker: Taker, number: int, pace: Pace, refuses: Refuses | None = None
+    ) -> None:
         """`number`: of the last batch that is settled."""
         self._content = content
         self._taker = taker
         self._number = number
         self._pace = pace
         self._outcomes: Counter[str] = Counter()
-        self._too_large = 0  # of this round
+        self._refuses = refuses
+        self._too_large = self._would_be_refused = 0  # of this round
 
     def settle(self, opened: OpenBatch, given_up: _Out | None) -> None:
         """Settles the batch that another run has left open, or gives it up if it is gone."""
@@ -285,7 +314,9 @@ class _Mover:
                 vain = 0 if done.ended else vain + 1
             if idle == _IDLE_ROUNDS:
                 _require_all(self._content, listing.rows)
-                return Exported(0, self._outcomes, listing.later, done.too_large, listing.hidden)
+                return Exported(
+                    0, self._outcomes, listing.later, done.too_large, done.would_be_refused, listing.hidden
+                )
             if vain == _VAIN_ROUNDS:
                 raise ConflictError(
                     f"{listing.messages} messages wait and cannot be taken out: run it again, and if it says"
@@ -293,7 +324,7 @@ class _Mover:
                 )
 
     def _round(self, listing: Listing) -> _Round:
-        asked = ended = self._too_large = 0
+        asked = ended = self._too_large = self._would_be_refused = 0
         for found in batches(self._fitting(listing.rows), MOST_TAKEN, MOST_TAKEN_BYTES):
             self._number += 1
             outcomes = self._taker.settle(self._taker.ask(self._number, found))
@@ -301,17 +332,20 @@ class _Mover:
             asked += len(outcomes)
             ended += outcomes.count(TAKEN) + outcomes.count(_TOO_LATE)
             self._pace.add(len(outcomes), "messages asked for")
-        return _Round(asked, ended, self._too_large)
+        return _Round(asked, ended, self._too_large, self._would_be_refused)
 
     def _fitting(self, rows: Rows) -> Iterator[Found]:
         """Those of which it can be read again what says that they were taken out: a value that was compressed
-        well may be too large for that. Such a message stays where it is.
+        well may be too large for that. Such a message stays where it is; so does one that was moved since it
+        was checked, and would be refused as it is now.
         """
         for found in self._content.rows(rows):
-            if len(encode_line(found.message)) <= LARGEST_RECORD_BYTES - _BESIDE_BYTES:
-                yield found
-            else:
+            if len(encode_line(found.message)) > LARGEST_RECORD_BYTES - _BESIDE_BYTES:
                 self._too_large += 1
+            elif self._refuses is not None and self._refuses(found.message):
+                self._would_be_refused += 1
+            else:
+                yield found
 
 
 @dataclass(frozen=True, slots=True)

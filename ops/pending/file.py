@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from node.snapshot.folders import sync
 from ops.errors import ConfigError, ConflictError
 from ops.pending.line import MOST_LINE_BYTES, EndLine, LineError, MessageLine, decode_line, encode_line
+
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+_OWNER_ALONE: Final = 0o600
+"""It has what messages have."""
 
 
 class Numbered(NamedTuple):
@@ -21,7 +25,7 @@ class Numbered(NamedTuple):
 
 def write_file(file: Path, export: str, messages: Iterable[MessageLine]) -> int:
     """Writes an export, and puts it in place of what stands there once it is on the disk; how many messages
-    it has.
+    it has. Its owner alone may read it.
 
     Raises OSError, which names the file; nothing is left beside it.
     """
@@ -39,7 +43,8 @@ def write_file(file: Path, export: str, messages: Iterable[MessageLine]) -> int:
 
 def _write(part: Path, export: str, messages: Iterable[MessageLine]) -> int:
     count = 0
-    with part.open("wb") as out:
+    part.unlink(missing_ok=True)  # of another run: whoever may read that reads nothing of this
+    with os.fdopen(os.open(part, _NEW, _OWNER_ALONE), "wb") as out:
         for message in messages:
             out.write(encode_line(message) + b"\n")
             count += 1

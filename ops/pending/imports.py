@@ -25,7 +25,9 @@ from ops.clients.zookeeper import read_keys, registry
 from ops.cluster.accept_kafka import require_same
 from ops.errors import ConflictError
 from ops.pending.again import Rest, moved_id, steps_of
+from ops.pending.aside import Aside
 from ops.pending.file import Numbered, read_file
+from ops.pending.line import MessageLine
 from ops.pending.pace import Pace, Say
 from ops.pending.progress import Imported, Progress
 from ops.pending.sending import Sent, bytes_of, send
@@ -119,11 +121,11 @@ def imported(cluster: Cluster) -> Mapping[str, Imported]:
     return progress.read() if progress.log.exists() else {}
 
 
-def check(cluster: Cluster, lines: Iterable[Numbered]) -> Checked:
-    """Reads all lines, as of `read_file`, and sends nothing."""
+def check(cluster: Cluster, lines: Iterable[Numbered], before: Checked | None = None) -> Checked:
+    """Reads all lines, as of `read_file`, and sends nothing. `before`: of lines that stand before these."""
     known = imported(cluster)
-    checked, at_ms = Checked(), now_ms()
-    targets: set[str] = set()
+    checked, at_ms = before or Checked(), now_ms()
+    targets = set(checked.missing)
     for numbered in lines:
         line = numbered.message
         checked.export = line.export
@@ -149,17 +151,31 @@ def _check_line(
     checked.left += 1
     checked.overdue += line.due_ms <= at_ms
     checked.recurring += line.recurrence is not None
-    refusal: tuple[str, str] | None = None
-    try:
-        for request, _ in steps_of(line, at_ms, rest):
-            checked.requests += 1
-            refusal = refusal or cluster.refusal(request, at_ms)
-    except UnknownTimeZoneError as error:
-        refusal = "bad-time-zone", str(error)
+    requests, refusal = weigh(cluster, line, rest, at_ms)
+    checked.requests += requests
     if refusal is not None:
         checked.refusals[refusal[0]] += 1
         if len(checked.refused) < _SHOWN:
             checked.refused.append(Refused(number, line.source, *refusal))
+
+
+class Weighed(NamedTuple):
+    """What a line would become: so many requests, and why one of them would be refused, if one would."""
+
+    requests: int
+    refusal: tuple[str, str] | None
+
+
+def weigh(cluster: Cluster, line: MessageLine, rest: Rest | None, at_ms: int) -> Weighed:
+    """Holds a line, or the `rest` of it, against the cluster."""
+    requests, refusal = 0, None
+    try:
+        for request, _ in steps_of(line, at_ms, rest):
+            requests += 1
+            refusal = refusal or cluster.refusal(request, at_ms)
+    except UnknownTimeZoneError as error:
+        refusal = "bad-time-zone", str(error)
+    return Weighed(requests, refusal)
 
 
 def require_taken(file: Path, cluster: str, checked: Checked) -> None:
@@ -168,12 +184,23 @@ def require_taken(file: Path, cluster: str, checked: Checked) -> None:
         first = checked.refused[0]
         raise ConflictError(
             f"{cluster} would refuse {checked.refusals.total()} of {checked.left} messages; the first is line"
-            f" {first.number} of {file}, {first.code}: {first.detail}; nothing was sent"
+            f" {first.number} of {file}, {first.code}: {first.detail}; nothing was sent (--without-refused"
+            " sends the others)"
         )
 
 
-def send_file(cluster: Cluster, file: Path, rate: float, author: Author, say: Say) -> int:
-    """Sends what is not imported yet; how many messages that were. What was killed is gone on with.
+class SentFile(NamedTuple):
+    """Of a file the messages that this run has sent, and those that it has set aside."""
+
+    messages: int
+    refused: int
+
+
+def send_file(
+    cluster: Cluster, file: Path, rate: float, author: Author, say: Say, *, without_refused: bool = False
+) -> SentFile:
+    """Sends what is not imported yet. What was killed is gone on with. `without_refused`: lines that would
+    be refused are set aside, and passed.
 
     Raises OperatorError; then it can be run again, and nothing is lost or doubled.
     """
@@ -184,15 +211,20 @@ def send_file(cluster: Cluster, file: Path, rate: float, author: Author, say: Sa
         znodes.record(HistoryEntry(what="pending import", author=author, after=str(file)))
     transactions = Transactions(config, f"{config.cluster}-import", "import")
     known = progress.read()
+    aside = Aside(file, known, lambda line, rest: weigh(cluster, line, rest, now_ms()).refusal, say)
+    if without_refused:
+        aside.write()
     sender = _Sender(cluster, transactions, progress, known, Pace(rate, say))
     for numbered in read_file(file):
         done, place = known.get(numbered.message.export), numbered.message.place
-        if done is None:
-            sender.add(numbered, None)
-        elif not done.has(place):
-            sender.add(numbered, done.rest_at(place))
+        if done is not None and done.has(place):
+            continue
+        if aside.has(place):
+            sender.skip(numbered.message)
+        else:
+            sender.add(numbered, None if done is None else done.rest_at(place))
     sender.end()
-    return sender.lines
+    return SentFile(sender.lines, len(aside))
 
 
 class Load:
@@ -259,9 +291,7 @@ class _Sender:
         """
         line = numbered.message
         for request, left in steps_of(line, now_ms(), rest):
-            if self._reached is None:
-                self._transactions.begin()
-                self._load, self._sent = Load(), Sent()
+            self._begin()
             self._load.add(_size_bytes(request))
             self._send(request, numbered.number)
             self._reached = _Reached(line.export, line.place, left)
@@ -270,6 +300,19 @@ class _Sender:
                 self.end()
                 return left
         return None
+
+    def skip(self, line: MessageLine) -> None:
+        """Passes a line, and sends nothing of it."""
+        self._begin()
+        self._reached = _Reached(line.export, line.place, None)
+        if self._load.is_full:
+            self.end()
+
+    def _begin(self) -> None:
+        """Begins a transaction if none is open."""
+        if self._reached is None:
+            self._transactions.begin()
+            self._load, self._sent = Load(), Sent()
 
     def _send(self, request: BufferRecord, number: int) -> None:
         headers: Any = request.headers

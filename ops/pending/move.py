@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain, count
+from functools import partial
+from itertools import count
 from pathlib import Path
 
+from delayline.times import now_ms
 from election.operators import Author
 from node.config import ConnectionConfig
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.zookeeper import read_keys
 from ops.errors import ConflictError
 from ops.pending import export, imports
-from ops.pending.export import Exported, Waiting, require_bound
-from ops.pending.file import Numbered, read_file, require_free
+from ops.pending.aside import require_beside
+from ops.pending.export import Bounds, Exported, Waiting, require_bound
+from ops.pending.file import Numbered, require_free
 from ops.pending.imports import Checked, Cluster
 from ops.pending.journal import Into, Journal, JournalState
 from ops.pending.line import MessageLine
@@ -37,20 +40,29 @@ class Way:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What would be moved. `ends`: what was asked for below was checked, and no more than that is taken out;
-    `hidden`: offsets that nobody could read.
+    `hidden`: offsets that nobody could read; `under_way`: some is in neither cluster now.
     """
 
     checked: Checked
     ends: Mapping[int, int]
     hidden: int
+    under_way: bool
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it is not to begin. What is under way goes on, without what would be refused."""
+        return bool(self.checked.refusals) and not self.under_way
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a move has done: its export, and how many messages it has imported."""
+    """What a move has done: its export, and how many messages it has imported; `refused`: those that the new
+    cluster would not take as they were when they were taken out.
+    """
 
     exported: Exported
     imported: int
+    refused: int
 
 
 def between(old: ConnectionConfig, new: ConnectionConfig) -> Way:
@@ -78,14 +90,18 @@ def check(way: Way, file: Path | None, rate: float, say: Say) -> Plan:
     name = journal.log.id() if journal.log.exists() else None
     if file is not None:
         require_free(file, name)
+        require_beside(file, name)
+    state = JournalState()
     if name is not None:
         _require_known(way, journal.state(), name)
-        taken = journal.lines(JournalState(), name)
+        taken = journal.lines(state, name)
+    checked = imports.check(way.new, map(Numbered, count(1), taken))
+    under_way = checked.left > 0 or state.open is not None
     waiting = Waiting(way.old, export.ends_of(way.old))
-    lines = chain(taken, waiting.lines("waiting", Pace(rate, say)))
-    checked = imports.check(way.new, map(Numbered, count(1), lines))
+    lines = waiting.lines("waiting", Pace(rate, say))
+    checked = imports.check(way.new, map(Numbered, count(checked.messages + 1), lines), checked)
     waiting.require_all()
-    return Plan(checked, waiting.ends, waiting.hidden)
+    return Plan(checked, waiting.ends, waiting.hidden, under_way)
 
 
 def _require_known(way: Way, state: JournalState, name: str) -> None:
@@ -106,9 +122,12 @@ def move(
 
     Raises OperatorError; then it can be run again, and nothing is lost or doubled.
     """
-    exported = export.move(
-        way.old, file, rate, author, say, give_up_open=give_up_open, ends=plan.ends, into=way.into
+    bounds = Bounds(
+        plan.ends,
+        way.into,
+        lambda line: imports.weigh(way.new, line, None, now_ms()).refusal is not None,
+        partial(_require_known, way),
     )
+    exported = export.move(way.old, file, rate, author, say, give_up_open=give_up_open, bounds=bounds)
     exported.hidden = plan.hidden  # behind the ends that it was given
-    imports.require_taken(file, way.into.cluster, imports.check(way.new, read_file(file)))
-    return Moved(exported, imports.send_file(way.new, file, rate, author, say))
+    return Moved(exported, *imports.send_file(way.new, file, rate, author, say, without_refused=True))

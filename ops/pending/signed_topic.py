@@ -12,6 +12,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -23,7 +24,7 @@ from node.core.ports import Unanswered
 from node.kafka.fetch.records import ABORTED, LogRecord
 from node.kafka.reader import TopicReader
 from ops.clients.kafka import KafkaAdmin
-from ops.clients.topic import Setting, Topic, WantedTopic
+from ops.clients.topic import Setting, Topic, WantedTopic, min_insync_replicas
 from ops.clients.topic_findings import wrong_settings
 from ops.errors import ConflictError, OperatorError, UnavailableError, from_kafka
 from ops.pending.sending import send
@@ -35,6 +36,7 @@ TRANSACTION_TIMEOUT_MS: Final = 15_000
 """For so long at most what was killed in the middle of a transaction holds up the buffer's readers."""
 
 _FOR_EVER: Final = "what it has must stay for ever"
+_ANEW: Final = "import what it has, delete it, and run this again"
 _PARTITION: Final = 0
 _WAIT_S: Final = 0.2
 _PATIENCE_S: Final = 30.0
@@ -93,24 +95,29 @@ class SignedTopic:
         Raises ConflictError if it is there, and is not as it must be: it would lose what it has.
         """
         admin = KafkaAdmin(self._config)
-        there = admin.topics([self.topic])
+        admin.require(beside)
+        there = admin.topics([self.topic, beside])
+        replication = there[beside].replication
         if self.topic in there:
-            self._require_as_wanted(there[self.topic])
+            self._require_as_wanted(there[self.topic], replication)
         else:
-            admin.require(beside)
-            admin.create(self._wanted, admin.topics([beside])[beside].replication)
+            admin.create(self._wanted, replication)
         return self.id()
 
-    def _require_as_wanted(self, actual: Topic) -> None:
-        if not self._wanted.takes(actual.partitions):
-            raise ConflictError(
-                f"topic {self.topic} has {actual.partitions} partitions, must have 1: import what it has,"
-                " delete it, and run this again"
-            )
-        wrong = wrong_settings(self._wanted, actual, self._config.bootstrap_servers)
-        if wrong:
-            found = "; ".join(f"{one.problem}; mend it: {one.mend}" for one in wrong)
-            raise ConflictError(f"topic {self.topic} is not as it must be: {found}")
+    def _require_as_wanted(self, actual: Topic, replication: int) -> None:
+        """`replication`: what it would be made with."""
+        insync = Setting("min.insync.replicas", str(min_insync_replicas(replication)), "at least", _FOR_EVER)
+        wanted = replace(self._wanted, settings=(*self._wanted.settings, insync))
+        found = [
+            f"{one.problem}; mend it: {one.mend}"
+            for one in wrong_settings(wanted, actual, self._config.bootstrap_servers)
+        ]
+        if actual.replication < replication:
+            found.insert(0, f"it has {actual.replication} replicas, must have {replication}: {_ANEW}")
+        if not wanted.takes(actual.partitions):
+            found.insert(0, f"it has {actual.partitions} partitions, must have 1: {_ANEW}")
+        if found:
+            raise ConflictError(f"topic {self.topic} is not as it must be: {'; '.join(found)}")
 
     def id(self) -> str:
         """The topic's id. ConflictError if it is another topic than it was when it was asked for before."""

@@ -12,38 +12,32 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from confluent_kafka import KafkaException
+import msgspec
 
 from delayline import requests
 from delayline.names import parse_source, source
 from delayline.signing import Keyring
-from delayline.wire import H_PARENT, H_ROOT
 from node.core.outcome_record import OutcomeRecord, decode_outcome
-from node.core.ports import Unanswered
 from node.kafka.fetch.records import LogRecord
 from node.kafka.reader import OffsetsGone, TopicReader
 from ops.clients.kafka import KafkaAdmin
-from ops.errors import ConflictError, UnavailableError, from_kafka
+from ops.errors import UnavailableError
+from ops.pending.behind import Behind, RootId, Window
 from ops.pending.content import BufferContent
 from ops.pending.copies import copies
 from ops.pending.journal import GIVEN_UP, TAKEN, Asked, Batch, Instead, Journal, OpenBatch, Settled
 from ops.pending.line import Found, MessageLine
+from ops.pending.reading import Gone, gone, reader_from
 from ops.pending.sending import Sent, bytes_of, send
 from ops.pending.signed_topic import Transactions
+from store.keys import RecordId
 
 _WAIT_S: Final = 0.1
 _ANSWER_PATIENCE_S: Final = 60.0
-_HIDDEN_PATIENCE_S: Final = 60.0
-
-RootId = tuple[int, int]
-"""Partition and offset of a user's own request."""
-
-
-class Gone(ConflictError):
-    """Of messages that were asked for cannot be told any more what became of them."""
 
 
 class Taken(NamedTuple):
@@ -76,8 +70,8 @@ class Taker(AbstractContextManager["Taker"]):
         names = content.names
         outcomes_from = self._admin.ends(names.outcomes) if opened is None else opened.batch.outcomes_from
         buffer_from = self._admin.ends(names.buffer) if opened is None else opened.batch.buffer_from
-        self._answers = _Answers(self._config.client_config(), names.outcomes, outcomes_from)
-        self._behind = _Behind(content, buffer_from)
+        self._answers = _Answers(reader_from(self._config.client_config(), names.outcomes, outcomes_from))
+        self._behind = Behind(content, buffer_from)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -157,10 +151,6 @@ class Taker(AbstractContextManager["Taker"]):
 
     def _taken(self, asked: Sequence[Asked], answers: Mapping[str, OutcomeRecord]) -> Taken:
         ended = [(index, one) for index, one in enumerate(asked) if answers[one.cancel].outcome == TAKEN]
-        # Whatever the service had written back by the time of the outcomes is below these ends.
-        self._behind.read(
-            {_root(one): index for index, one in ended}, self._admin.ends(self._content.names.buffer)
-        )
         return Taken([answers[one.cancel].outcome for one in asked], self._instead(ended, answers))
 
     def _instead(
@@ -168,17 +158,20 @@ class Taker(AbstractContextManager["Taker"]):
     ) -> dict[int, Found]:
         """What cancels have ended, where that is not the row that was read."""
         rows = {index: self._row_of(one, answers[one.cancel].message) for index, one in ended}
-        behind = {
-            index: following(self._behind.of(_root(one)), rows[index], parse_source(one.cancel)[2])
-            for index, one in ended
-        }
-        candidates = {one.row: _after(rows[index]) for index, found in behind.items() for one in found}
+        windows = {_root(one): Window.of(rows[index], parse_source(one.cancel)[2]) for index, one in ended}
+        # Whatever the service had written back by the time of the outcomes is below the ends that are now.
+        self._behind.read(windows)
+        candidates = {row: window.after for root, window in windows.items() for row in self._behind.of(root)}
         copied = copies(self._config, self._content.names.buffer, self._ring, candidates)
+        followed_by = {
+            root: [row for row in self._behind.of(root) if row not in copied][-1:] for root in windows
+        }
+        read = {found.row: found for found in self._content.at(chain.from_iterable(followed_by.values()))}
         instead: dict[int, Found] = {}
         for index, one in ended:
-            followed_by = [found for found in behind[index] if found.row not in copied]
-            if followed_by:
-                instead[index] = followed_by[-1]
+            rest = followed_by[_root(one)]
+            if rest:
+                instead[index] = self._expected(read, *rest)
             elif answers[one.cancel].message is None:
                 raise Gone(f"{one.message.source} was cancelled, and what it was cannot be found")
             elif rows[index].row != one.row:
@@ -193,9 +186,14 @@ class Taker(AbstractContextManager["Taker"]):
 
     def _row(self, named: str) -> Found:
         _, partition, offset = parse_source(named)
-        for found in self._content.at([(partition, offset)]):
-            return found
-        raise Gone(f"{named} was cancelled, and is not in the log any more")
+        found = {one.row: one for one in self._content.at([(partition, offset)])}
+        return self._expected(found, (partition, offset))
+
+    def _expected(self, found: Mapping[RecordId, Found], row: RecordId) -> Found:
+        if row not in found:
+            name = source(self._content.names.buffer, *row)
+            raise Gone(f"{name} was cancelled, and is not in the log any more")
+        return found[row]
 
 
 def _root(asked: Asked) -> RootId:
@@ -206,8 +204,8 @@ def _root(asked: Asked) -> RootId:
 class _Answers:
     """Reads the outcomes topic on and on."""
 
-    def __init__(self, client_config: dict[str, Any], topic: str, begins: Mapping[int, int]) -> None:
-        self.reader = _reader(client_config, topic, begins)
+    def __init__(self, reader: TopicReader) -> None:
+        self.reader = reader
 
     def wait(self, cancels: Sequence[str]) -> dict[str, OutcomeRecord]:
         """The outcomes of all of them. Raises UnavailableError."""
@@ -216,9 +214,10 @@ class _Answers:
         until_s = time.monotonic() + _ANSWER_PATIENCE_S
         while missing:
             for record in self._poll():
-                cancel = missing.pop(record.key or b"", None)
-                if cancel is not None:
-                    answers[cancel] = decode_outcome(record.value or b"")
+                cancel, answer = missing.get(record.key or b""), _answer_of(record)
+                if cancel is not None and answer is not None:
+                    del missing[cancel.encode()]
+                    answers[cancel] = answer
                     until_s = time.monotonic() + _ANSWER_PATIENCE_S
             if missing and time.monotonic() > until_s:
                 raise UnavailableError(
@@ -231,90 +230,18 @@ class _Answers:
         try:
             return self.reader.poll(_WAIT_S)
         except OffsetsGone as error:
-            raise _gone(error) from error
+            raise gone(error) from error
 
 
-class _Behind:
-    """Reads what the service writes back into the buffer, on and on, and keeps what is of the roots that are
-    asked for.
-    """
-
-    def __init__(self, content: BufferContent, begins: Mapping[int, int]) -> None:
-        self.reader = _reader(content.config.client_config(), content.names.buffer, begins)
-        self._content = content
-        self._found: dict[RootId, list[Found]] = {}
-
-    def read(self, roots: Mapping[RootId, int], ends: Mapping[int, int]) -> None:
-        """Reads to these ends. Raises UnavailableError where an open transaction hides them."""
-        self._found = {}
-        self._content.learn()
-        if ends.keys() - self.reader.reached.keys():  # partitions were added: all of these is new
-            begins = KafkaAdmin(self._content.config).begins(self._content.names.buffer)
-            self.reader.start(begins | self.reader.reached)
-        try:
-            for records in self.reader.read_past(dict(ends), poll_s=_WAIT_S, patience_s=_HIDDEN_PATIENCE_S):
-                for record in records:
-                    self._note(record, roots)
-        except OffsetsGone as error:
-            raise _gone(error) from error
-        except Unanswered as error:
-            raise UnavailableError(
-                f"{error}: somebody's transaction may be open there; run it again, nothing is lost"
-            ) from error
-
-    def _note(self, record: LogRecord, roots: Mapping[RootId, int]) -> None:
-        headers = dict(record.headers)
-        raw_root = headers.get(H_ROOT)
-        if H_PARENT not in headers or raw_root is None:
-            return
-        try:
-            topic, *root = parse_source(raw_root.decode("latin-1"))
-            root_id = root[0], root[1]
-            if root_id not in roots or topic != self._content.names.buffer:
-                return
-        except ValueError:
-            return  # a stranger's
-        found = self._content.row_of(record)
-        if found is not None:
-            self._found.setdefault(root_id, []).append(found)
-
-    def of(self, root: RootId) -> Sequence[Found]:
-        """What it has read of a root."""
-        return self._found.get(root, ())
-
-
-def following(written_back: Sequence[Found], row: Found, cancel: int) -> list[Found]:
-    """What may have been on its way in place of a row when that was cancelled: it stands behind the cancel,
-    and follows from what stands before it. A copy of what was there earlier follows from what the row follows
-    from, or from less; a copy of what was aborted since may be among them.
-    """
-    after = _after(row)
-    return [
-        one
-        for one in written_back
-        if one.row[1] > cancel and one.parent is not None and after < one.parent < cancel
-    ]
-
-
-def _after(row: Found) -> int:
-    """What is later than the row follows from something above this, and stands above it itself."""
-    return row.row[1] - 1 if row.parent is None else row.parent
-
-
-def _gone(error: OffsetsGone) -> Gone:
-    return Gone(
-        f"{error}: what became of the messages that were asked for last cannot be told any more; the export"
-        " was killed, and begun again too late"
-    )
-
-
-def _reader(client_config: dict[str, Any], topic: str, begins: Mapping[int, int]) -> TopicReader:
+def _answer_of(record: LogRecord) -> OutcomeRecord | None:
+    """What an outcome says. None if it is none: no node has written it, and the true one comes."""
     try:
-        reader = TopicReader(client_config, topic)
-    except KafkaException as error:
-        raise from_kafka(error.args[0], "") from error
-    reader.start(dict(begins))
-    return reader
+        told = decode_outcome(record.value or b"")
+        if told.message is not None:
+            parse_source(told.message)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    return told
 
 
 def batches(found: Iterator[Found], most: int, most_bytes: int) -> Iterator[list[Found]]:

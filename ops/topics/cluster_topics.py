@@ -68,8 +68,8 @@ def create(
             (ops/topics/new_settings.py).
         replication: of new topics; default one replica a broker, 3 at most.
         new_keys: make keys even where the nodes that have the old ones are thought to be lost.
-        restore: who restores the settings that the cluster was made with, and why. They are those of their
-            topic, or, if it has none, what the nodes that are there say, or all of them are chosen. They
+        restore: who restores the settings that the cluster was made with, and why. They are the latest that
+            their topic and the nodes that are there know, or, if none does, all of them are chosen. They
             stand in place of what there is.
 
     Raises:
@@ -229,16 +229,18 @@ def _settle(
 def _lost(
     config: ConnectionConfig, znodes: Registry, chosen: Mapping[str, Any]
 ) -> tuple[SettingsVersions, bool]:
-    """What ZooKeeper has lost, by who knows it best; and whether that is their topic."""
+    """What ZooKeeper has lost, by who knows it; and whether their topic is among these."""
     ring, names = znodes.keys(), ClusterNames(config.cluster)
     in_topic = None if ring is None else SettingsTopic(config, names, ring).read()
-    found = in_topic or (None if chosen else lost_settings(znodes))
+    known = in_topic is not None or not chosen
+    found = lost_settings(znodes, config.cluster, in_topic) if known else None
     if found is None:
         require_all(chosen)
         return SettingsVersions.of(_settings(ClusterSettings, cluster=config.cluster, **chosen)), False
     if chosen and differing(found.settings, _settings(replace, found.settings, **chosen)):
         raise ConflictError(
-            f"the settings in {names.settings} are others than those given: run this without them"
+            f"the settings that {names.settings} and the nodes have are others than those given: run this"
+            " without them"
         )
     return found, in_topic is not None
 

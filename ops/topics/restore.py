@@ -51,6 +51,12 @@ class Made:
             return self.settings.leads_to(later)
         return later.until(self.number).digest == self.digest
 
+    def contradicts(self, other: SettingsVersions) -> bool:
+        """Whether it is known that neither became the other."""
+        if self.settings is None:
+            return self.number <= other.latest.number and not self.leads_to(other)
+        return not (self.leads_to(other) or other.leads_to(self.settings))
+
 
 def refuse_beside_records(znodes: Registry, admin: KafkaAdmin, names: ClusterNames) -> None:
     """What is in the buffer was accepted under settings: under others it would be lost, or a dead letter. And
@@ -79,23 +85,44 @@ def _has_records(admin: KafkaAdmin, topic: str) -> bool:
     return any(ends[partition] != begin for partition, begin in begins.items())
 
 
-def lost_settings(znodes: Registry) -> SettingsVersions | None:
-    """What the nodes that are there say: the latest of their settings; None if none says any. ConflictError
-    if they do not agree.
+def lost_settings(
+    znodes: Registry, cluster: str, in_topic: SettingsVersions | None = None
+) -> SettingsVersions | None:
+    """What their topic and the nodes that are there know together: the latest; None if none says any.
+    ConflictError if they do not agree. A node that refuses says nothing against the topic: its view may have
+    been made with the wrong ones.
     """
-    views = of_views(znodes)
-    shown = [(node, its.settings) for node, its in views.items() if its.settings is not None]
-    if not shown:
+    views, topic = of_views(znodes), ClusterNames(cluster).settings
+    known = [] if in_topic is None else [(topic, in_topic)]
+    if in_topic is not None:
+        refusing = {node for node, member in members_of(znodes).items() if member.refuses}
+        wrong = {node for node in refusing & views.keys() if views[node].contradicts(in_topic)}
+        views = {node: its for node, its in views.items() if node not in wrong}
+    known += [(node, its.settings) for node, its in views.items() if its.settings is not None]
+    if not known:
         _expect_shown(views)
         return None
-    name, found = shown[0]
-    for other, settings in shown[1:]:
+    whose, found = known[0]
+    for other, settings in known[1:]:
         try:
-            found = found.united(settings)
+            later = found.united(settings)
         except ValueError as error:
-            raise ConflictError(f"{name} and {other} have different settings: {error}") from error
+            raise ConflictError(
+                f"{whose} and {other} have different settings: {error}; {_way_out(whose, other, topic)}"
+            ) from error
+        if later != found:
+            whose, found = other, later
     _expect_shown({node: its for node, its in views.items() if not its.leads_to(found)})
     return found
+
+
+def _way_out(whose: str, other: str, topic: str) -> str:
+    if whose != topic:
+        return f"stop {whose} or {other}, whose are the wrong ones, and run this again"
+    return (
+        f"if the topic's are the right ones, stop {other}, and run this again; if {other}'s are, delete"
+        f" {topic} first"
+    )
 
 
 def _expect_shown(views: Mapping[str, Made]) -> None:

@@ -94,7 +94,22 @@ class TopicOffsets:
         self._admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0, **config.kafka})
 
     def snapshot(self, names: ClusterNames) -> Snapshot:
-        """Note where every topic begins and ends; missing topics of the cluster's own are an error."""
+        """Note where every topic begins and ends; missing topics of the cluster's own are an error.
+
+        Anybody may delete a topic between its listing and the question, and not every broker knows of a new
+        one at once: all is noted anew then.
+        """
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                return self._snapshot(names)
+            except KafkaFailed as error:
+                unknown = error.kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+                if not unknown or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.05)
+
+    def _snapshot(self, names: ClusterNames) -> Snapshot:
         taken_ms = time.time_ns() // 1_000_000
         partitions = self._partitions()
         _require_own(names, partitions)

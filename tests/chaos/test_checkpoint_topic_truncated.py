@@ -20,9 +20,9 @@ from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once, read_fates
 from tests.support.fixtures import MakeCluster
 from tests.support.requests import Sender, now_ms
+from tests.support.truncated import behind, lose_end
 from tests.support.waiting import eventually
 
-FRAME = Struct(">qi")  # of a batch: its first offset, and how many bytes follow
 ATTRIBUTES = Struct(">h")
 ATTRIBUTES_AT = 21
 CONTROL = 0x20
@@ -135,30 +135,17 @@ def _wait_mirrored(cluster: Cluster, receipts: list[Receipt]) -> Checkpoint:
 
 def _lose_end(stack: LocalStack, cluster: Cluster, *, marked: bool = True) -> None:
     """The lane's partition of the checkpoint topic keeps what is before the first marker, and that one if
-    `marked`. The broker dies for it; what else it has noted of the partition, it makes anew.
+    `marked`.
     """
-    stack.kafka.kill()
-    folder = stack.kafka.data / "log" / f"{cluster.names.checkpoint}-0"
-    (segment,) = folder.glob("*.log")
-    raw = segment.read_bytes()
-    segment.write_bytes(raw[: _end_of_first_marker(raw) if marked else _begin_of_first_marker(raw)])
-    for pattern in ("*.index", "*.timeindex", "*.txnindex", "*.snapshot"):
-        for file in folder.glob(pattern):
-            file.unlink()
-    stack.kafka.start()
+    lose_end(stack, cluster.names.checkpoint, _end_of_first_marker if marked else _begin_of_first_marker)
 
 
 def _begin_of_first_marker(raw: bytes) -> int:
     at = 0
     while not ATTRIBUTES.unpack_from(raw, at + ATTRIBUTES_AT)[0] & CONTROL:
-        at = _behind(raw, at)
+        at = behind(raw, at)
     return at
 
 
 def _end_of_first_marker(raw: bytes) -> int:
-    return _behind(raw, _begin_of_first_marker(raw))
-
-
-def _behind(raw: bytes, at: int) -> int:
-    """The end of the batch that begins there."""
-    return at + FRAME.size + int(FRAME.unpack_from(raw, at)[1])
+    return behind(raw, _begin_of_first_marker(raw))

@@ -6,23 +6,34 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pytest
 from confluent_kafka import Producer
 
 from bench.second_broker import SECOND, SecondBroker
 from delayline.settings_versions import Begin, SettingsVersions
+from node.kafka.fetch.coordinators import ONGOING, Coordinators
 from ops.clients import settings_topic
+from ops.clients.left_open import end_left_open
 from ops.clients.settings_topic import Change, SettingsTopic
 from ops.settings import change
 from ops.stack import LocalStack
 from ops.topics import cluster_topics, rules
 from tests.support.cluster import Cluster, wait_led
 from tests.support.operators import AUTHOR
+from tests.support.transactions import last_of_settings
 from tests.support.waiting import PATIENCE_S, eventually
 
 DAY_MS: Final = 86_400_000
+
+
+class Died(Exception):
+    """The command has."""
+
+
+async def die(*_: object) -> NoReturn:
+    raise Died
 
 
 @pytest.fixture
@@ -84,3 +95,34 @@ def test_a_change_that_has_ended_without_its_marker_counts_if_it_was_committed_a
     _, after, _ = change.change(cluster.connection, chosen, AUTHOR, PATIENCE_S)
     delays_ms = [one.settings.max_delay_ms for one in after.all[1:]]
     assert delays_ms == [DAY_MS, 2 * DAY_MS] if is_committed else [2 * DAY_MS]
+
+
+def die_ending_it(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command begins to end what is open, and has died before it says how."""
+    with monkeypatch.context() as patches:
+        for end in ("commit", "abort"):
+            patches.setattr(Coordinators, end, die)
+        with pytest.raises(Died):
+            end_left_open(cluster.connection.client_config(), cluster.names)
+    assert last_of_settings(cluster) == ONGOING
+
+
+def test_so_does_one_that_was_committed_though_a_command_has_died_that_was_ending_it(
+    second: tuple[Cluster, SecondBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, broker = second
+    lose_marker(cluster, broker, monkeypatch, is_committed=True)
+    die_ending_it(cluster, monkeypatch)
+    chosen: dict[str, Any] = {"max_delay_ms": 2 * DAY_MS, "levels_ms": (1,)}
+    _, after, _ = change.change(cluster.connection, chosen, AUTHOR, PATIENCE_S)
+    assert [one.settings.max_delay_ms for one in after.all[1:]] == [DAY_MS, 2 * DAY_MS]
+
+
+def test_one_that_was_aborted_is_not_committed_where_a_command_has_died_that_was_ending_it(
+    second: tuple[Cluster, SecondBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, broker = second
+    lose_marker(cluster, broker, monkeypatch, is_committed=False)
+    die_ending_it(cluster, monkeypatch)
+    end_left_open(cluster.connection.client_config(), cluster.names)
+    assert last_of_settings(cluster) == ONGOING

@@ -8,7 +8,7 @@ import re
 import shlex
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -272,9 +272,36 @@ def test_an_operator_takes_what_waits_out_and_puts_it_back(
     assert exported["messages"] == 1
     imported = json.loads(command("pending", "import", file, "-o", "json"))
     line = json.loads(Path(file).read_text().splitlines()[0])
-    assert imported == {"export": line["export"], "messages": 1, "imported": 1, "before": 0}
+    assert imported == {"export": line["export"], "messages": 1, "imported": 1, "refused": 0, "before": 0}
     command("pending", "forget", "--confirm", "delay")
     command("message", "cancel", f"moved/{line['buffer_id']}/{line['source']}")
+
+
+def test_an_operator_moves_what_waits_into_a_cluster_where_the_same_is_allowed(
+    closed: Closed, node: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new, file, config = "delay2", closed.folder / "moved.jsonl", closed.config("operator")
+    closed.allow(*(_in(new, one) for one in closed.rights if one.user == "User:operator"))
+    cluster_topics.create(load(NodeConfig, file=config, environment={}, flags={"cluster": new}))
+
+    def command(*arguments: str) -> str:
+        with restored_logging():
+            assert run([*arguments, "--config", str(config)]) == 0
+        return capsys.readouterr().out
+
+    command("message", "schedule", TARGET, "hello", "--after", "1h", "--id", "order-3")
+    agreed = ("--confirm", "delay", "--to-cluster", new)
+    moved = json.loads(command("pending", "move", str(file), *agreed, "-o", "json"))
+    ids = [json.loads(line).get("id") for line in file.read_text().splitlines()]
+    command("pending", "forget", "--confirm", "delay")
+    assert "order-3" in ids
+    assert moved["imported"] == moved["messages"]
+
+
+def _in(cluster: str, right: Right) -> Right:
+    """The same right in another cluster."""
+    name = right.name
+    return replace(right, name=cluster + name.removeprefix("delay") if name.startswith("delay") else name)
 
 
 def test_an_operator_whom_kafka_refuses_sees_what_zookeeper_has(

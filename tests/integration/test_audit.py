@@ -24,6 +24,7 @@ from tests.integration.audited import Audited, check_accounted, found
 from tests.integration.sample_history import CLASSES, FaultySample, SampleHistory
 from tests.integration.sample_variants import CopiedHistory, FaultyCopied, ForgedHistory, RarerFaults
 from tests.stacks import Stack
+from tests.support.cluster import Cluster
 from tests.support.keys import KEYRING
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -165,3 +166,21 @@ def test_what_a_topic_surely_keeps_is_read_from_its_settings(
     assert TopicOffsets(AuditConfig(stack.bootstrap, SettingsVersions.of(settings), KEYRING)).keeping(
         [topic]
     ) == {topic: expected}
+
+
+def test_a_topic_that_is_deleted_while_the_ends_are_noted_is_left_out(
+    cluster: Cluster, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, deleted = TopicOffsets._partitions, cluster.target()
+
+    def deletes_what_it_has_listed(self: TopicOffsets) -> dict[str, int]:
+        partitions = listed(self)
+        if deleted in partitions:
+            cluster.delete_topic(deleted)
+        return partitions
+
+    monkeypatch.setattr(TopicOffsets, "_partitions", deletes_what_it_has_listed)
+    offsets = TopicOffsets(AuditConfig(stack.bootstrap, SettingsVersions.of(cluster.settings), KEYRING))
+    snapshot = offsets.snapshot(cluster.names)
+    assert deleted not in snapshot.partitions
+    assert {topic for topic, _ in snapshot.buffer.end} == {cluster.names.buffer}

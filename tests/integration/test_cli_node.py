@@ -26,6 +26,7 @@ from ops.stack.ports import HOST, free_port
 from ops.topics import cluster_topics
 from store.checkpoint import Checkpoint
 from tests.stacks import Stack
+from tests.support.modes import open_to_others
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +78,7 @@ def running_service(stack: Stack, folder: Path, **variables: str) -> Iterator[Se
     options += ["--peer-host", HOST, "--peer-port", str(free_port())]
     line = [sys.executable, "-m", "ops.cli.main", "node", "run", "--lane", "0", *options]
     with log.open("wb") as stream:
-        process = subprocess.Popen(line, cwd=ROOT, env=environment, stderr=stream)
+        process = subprocess.Popen(line, cwd=ROOT, env=environment, stderr=stream, umask=0o022)
         try:
             service = Service(config, environment, process, log)
             _wait_for_leader(service)
@@ -114,6 +115,10 @@ def test_a_node_leads_its_lane(service: Service) -> None:
     assert status["lanes"][0]["leader"] == "n1"
     assert before <= status["lanes"][0]["epoch"] <= mirrored_epoch(service)
     assert (status["members"][0]["node"], status["members"][0]["state"]) == ("n1", "leader")
+
+
+def test_nobody_else_can_read_what_a_node_keeps(service: Service) -> None:
+    assert open_to_others(service.log.parent / "data") == []
 
 
 @dataclass

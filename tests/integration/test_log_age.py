@@ -76,6 +76,16 @@ def test_where_retention_comes_near_status_doctor_and_metric_say_so_until_it_is_
     assert near_by_doctor(cluster) == []
 
 
+def test_a_replay_window_that_is_too_long_for_the_retention_is_said_by_the_doctor(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = make_cluster(retention_ms=8_000, dedup_window_ms=500)
+    cluster.start_here("a", replay_window_s=4)
+    cluster.wait_state("a", NodeState.LEADER)
+    found = [one for one in examine(cluster.connection) if "replay_window_s is 4;" in one.found]
+    assert [(one.check, one.level) for one in found] == [("a", Level.PROBLEM)]
+
+
 def test_a_partition_whose_leader_does_not_answer_is_left_out_and_the_others_are_known(
     make_cluster: MakeCluster,
 ) -> None:

@@ -243,11 +243,10 @@ class BadPeer(BadServer):
 
 
 def test_a_taker_that_is_to_end_waits_for_no_manifest(cluster: Cluster) -> None:
+    secrets = Secrets(b"x" * 32)
     with (
-        closing(BadPeer(cluster, bad_peer.makes_its_manifest)) as bad,
-        closing(
-            PeerSource("bad", *bad.where, Secrets(b"x" * 32), "c", is_to_end=lambda: len(bad.asked) > 2)
-        ) as source,
+        closing(BadPeer(cluster, bad_peer.Keyed(secrets))) as bad,
+        closing(PeerSource("bad", *bad.where, secrets, "c", is_to_end=lambda: len(bad.asked) > 2)) as source,
         pytest.raises(Withheld, match="nobody waits for it any more"),
     ):
         source.manifest()
@@ -264,6 +263,7 @@ def test_a_taker_that_is_to_end_waits_for_no_manifest(cluster: Cluster) -> None:
         bad_peer.says_no_text,
         bad_peer.breaks_off,
         bad_peer.forges,
+        bad_peer.makes_its_manifest,
     ],
     ids=name_of,
 )

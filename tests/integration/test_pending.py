@@ -81,7 +81,7 @@ def import_(typed: Operator, cluster: Cluster, file: Path) -> dict[str, Any]:
     """What it has counted."""
     done = typed("import", str(file), "-o", "json", *of(cluster))
     assert done.code == 0, done.err
-    return {what: count for what, count in done.data.items() if what != "export"}
+    return {what: count for what, count in done.data.items() if what not in {"export", "refused"}}
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:
@@ -311,7 +311,7 @@ def test_what_falls_due_while_a_chain_is_imported_is_no_part_of_the_chain(
     chain = line_of(scheduled_for_ms=begun_ms - 5 * HOUR_MS, id="c", occurrence=1, recurrence=hourly)
     file = tmp_path / "chain.jsonl"
     write_file(file, "e", [chain])
-    assert imports.send_file(imports.cluster_of(cluster.connection), file, 1e9, AUTHOR, print) == 1
+    assert imports.send_file(imports.cluster_of(cluster.connection), file, 1e9, AUTHOR, print) == (1, 0)
     ended_ms = next(clock) - 2 * step_ms  # before the last word on how far it is
     sent = [got.number(H_DELIVER_AT) for got in read_all(cluster.bootstrap, cluster.names.buffer)]
     assert sorted(sent) == [begun_ms + n * HOUR_MS for n in range(-5, len(sent) - 5)]
@@ -410,6 +410,30 @@ def test_what_the_new_cluster_refuses_is_said_before_anything_is_sent(
     refused = typed("import", str(file), *of(strict))
     assert (refused.code, "nothing was sent" in refused.err) == (5, True)
     assert sum(buffer_ends(strict).values()) == 0
+    partly = typed("import", str(file), "--without-refused", "-o", "json", *of(strict))
+    assert (partly.code, partly.data["imported"], partly.data["refused"]) == (5, 1, 2)
+    others = lines_of(tmp_path / "copy.jsonl.refused")
+    assert [one.get("target_topic") for one in others] == ["allowed", "forbidden", None]
+    assert import_(typed, strict, file) == {"messages": 3, "imported": 0, "before": 3}
+
+
+def test_however_often_an_import_is_killed_what_is_refused_is_aside_once_and_all_else_sent_once(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    strict = make_cluster(partitions=1, allow_list=("allowed*",))
+    file, refused = tmp_path / "out.jsonl", tmp_path / "out.jsonl.refused"
+    lines = [
+        line_of(place=n, id=f"m{n}", target_topic="forbidden" if n % 3 == 0 else "allowed") for n in range(20)
+    ]
+    write_file(file, "e", lines)
+    words = ["import", str(file), "--without-refused", *of(strict)]
+    killed, done = run_killed(3, random.Random(5), words)
+    assert done.returncode in {0, 5}, done.stderr  # whether the last run has refused any
+    assert killed > 0
+    sent = [got.text(H_ID) for got in read_all(strict.bootstrap, strict.names.buffer)]
+    assert sent == [f"m{n}" for n in range(20) if n % 3]
+    *aside, _ = lines_of(refused)
+    assert [line["id"] for line in aside] == [f"m{n}" for n in range(0, 20, 3)]
 
 
 def buffer_ends(cluster: Cluster) -> dict[int, int]:

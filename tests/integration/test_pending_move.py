@@ -20,6 +20,7 @@ from delayline.headers import H_ID, H_PARENT
 from delayline.names import source
 from ops.pending import export, listing
 from ops.pending.signed_topic import Transactions
+from ops.pending.take import Taker
 from ops.stack import LocalStack
 from tests.integration.test_pending import (
     ASKED,
@@ -104,11 +105,13 @@ def test_one_command_moves_what_waits_into_a_cluster_with_more_partitions(
         "messages": 21,
         "this_run": {"cancelled": 21},
         "imported": 21,
+        "refused": 0,
         "later": 0,
         "too_large": 0,
+        "would_be_refused": 0,
         "hidden": 0,
     }
-    assert "have producers schedule there" in done.err
+    assert "nothing that was checked waits in the old cluster any more" in done.err
     assert survey(typed, old).total() == 0
     assert waiting(typed, new) == 21
     *lines, _ = lines_of(file)
@@ -141,6 +144,28 @@ def test_what_is_asked_for_while_it_runs_waits_for_the_same_words_again(
     done = move(typed, old, new, file)
     assert (done.code, done.data["messages"], done.data["imported"]) == (0, 2, 1)
     assert (done.data["later"], waiting(typed, new)) == (0, 2)
+
+
+def test_what_another_run_has_taken_out_since_the_check_is_not_moved(
+    make_cluster: MakeCluster, typed: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be in a third cluster by then."""
+    old, new = make_cluster(), make_cluster(partitions=1)
+    start_all(old, new)
+    with producer_of(old) as producer:
+        producer.schedule(old.target(), b"first", after="1h").result(PATIENCE_S)
+
+        def after_another(*arguments: Any) -> Transactions:
+            monkeypatch.undo()
+            other = tmp_path / "other.jsonl"
+            assert export_(typed, old, other).data["messages"] == 1
+            return Transactions(*arguments)
+
+        monkeypatch.setattr(export, "Transactions", after_another)
+        done = move(typed, old, new, tmp_path / "moved.jsonl")
+    assert done.code == 5
+    assert f"cluster {new.name} has none of them" in done.err
+    assert waiting(typed, new) == 0
 
 
 @pytest.mark.timeout(360)  # some twenty commands start, one after the other
@@ -186,6 +211,84 @@ def test_what_the_new_cluster_refuses_is_said_before_anything_is_taken_out(
     assert str(forbidden.source) in {one["source"] for one in done.data["first_refused"]}
     assert "nothing was changed" in done.err
     assert (waiting(typed, old), is_untouched(old, strict), file.exists()) == (3, True, False)
+
+
+def test_what_is_moved_out_of_the_new_limit_once_it_is_checked_stays_and_the_others_are_moved(
+    make_cluster: MakeCluster, typed: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = make_cluster(), make_cluster(partitions=1, max_delay_ms=HOUR_MS, levels_ms=(1,))
+    start_all(old, new)
+    file = tmp_path / "moved.jsonl"
+    with producer_of(old) as producer:
+        producer.schedule(old.target(), b"a", id="a", after="30m").result(PATIENCE_S)
+        producer.schedule(old.target(), b"b", id="b", after="30m").result(PATIENCE_S)
+
+        def put_off(*arguments: Any) -> Transactions:
+            producer.reschedule("a", after="3h").outcome(PATIENCE_S)
+            return Transactions(*arguments)
+
+        monkeypatch.setattr(export, "Transactions", put_off)
+        done = move(typed, old, new, file)
+        monkeypatch.undo()
+    assert done.code == 0, done.err
+    assert (done.data["imported"], done.data["would_be_refused"], done.data["refused"]) == (1, 1, 0)
+    assert "do not stop the old cluster's nodes yet" in done.err
+    assert (waiting(typed, old), waiting(typed, new), messages_in(file)) == (1, 1, 1)
+
+
+def test_what_is_refused_once_it_is_taken_out_holds_no_other_back(
+    make_cluster: MakeCluster, typed: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new, roomy = (
+        make_cluster(),
+        make_cluster(partitions=1, max_delay_ms=HOUR_MS, levels_ms=(1,)),
+        make_cluster(partitions=1),
+    )
+    start_all(old, new)
+    file, refused = tmp_path / "moved.jsonl", tmp_path / "moved.jsonl.refused"
+    with producer_of(old) as producer:
+        producer.schedule(old.target(), b"a", id="a", after="30m").result(PATIENCE_S)
+        producer.schedule(old.target(), b"b", id="b", after="30m").result(PATIENCE_S)
+        ask = Taker.ask
+
+        def put_off(*arguments: Any) -> Any:
+            producer.reschedule("a", after="3h").outcome(PATIENCE_S)
+            return ask(*arguments)
+
+        monkeypatch.setattr(Taker, "ask", put_off)
+        done = move(typed, old, new, file)
+        monkeypatch.undo()
+    assert (done.code, done.data["messages"], done.data["imported"], done.data["refused"]) == (5, 2, 1, 1)
+    assert "1 messages are refused, among them a (delay-too-long: " in done.err
+    assert f"they are in {refused} alone" in done.err
+    assert (waiting(typed, old), waiting(typed, new), messages_in(refused)) == (0, 1, 1)
+    again = move(typed, old, new, file)
+    assert (again.code, again.data["imported"], again.data["refused"]) == (0, 0, 0), again.err
+    assert messages_in(refused) == 1
+    assert import_(typed, roomy, refused)["imported"] == 1
+    assert import_(typed, roomy, refused)["imported"] == 0
+    assert base64.b64decode(lines_of(refused)[0]["value"]) == b"a"
+
+
+def test_what_is_taken_out_arrives_though_what_waits_still_would_be_refused(
+    make_cluster: MakeCluster, typed: Operator, tmp_path: Path
+) -> None:
+    old, new = make_cluster(), make_cluster(partitions=1, max_delay_ms=HOUR_MS, levels_ms=(1,))
+    start_all(old, new)
+    file = tmp_path / "moved.jsonl"
+    with producer_of(old) as producer:
+        producer.schedule(old.target(), b"taken", after="30m").result(PATIENCE_S)
+        killed = run_to_step(_IMPORTING, 10, ["move", str(file), *words(old, new)])
+        assert (killed.returncode, messages_in(file)) == (-signal.SIGKILL, 1)
+        producer.schedule(old.target(), b"too long", after="3h").result(PATIENCE_S)
+    done = move(typed, old, new, file)
+    assert done.code == 0, done.err
+    assert (done.data["imported"], done.data["would_be_refused"]) == (1, 1)
+    assert (waiting(typed, old), waiting(typed, new)) == (1, 1)
+    # Nothing is on its way any more: so it is as for a move that begins.
+    refused = move(typed, old, new, file)
+    assert (refused.code, refused.data["codes"]) == (5, {"delay-too-long": 1})
+    assert "nothing was changed" in refused.err
 
 
 def test_a_message_that_is_too_large_stays_and_the_others_are_moved(

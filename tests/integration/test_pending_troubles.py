@@ -12,17 +12,19 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
+from delayline.names import source
 from delayline.record import SettingsPlace
 from delayline.settings_versions import SettingsVersions
-from delayline.wire import signed_headers
+from delayline.wire import H_AFTER, H_TARGET_TOPIC, signed_headers
 from node.kafka.applier import Applier
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.settings_topic import Known
-from ops.pending import listing
+from ops.pending import behind, listing
+from ops.pending.behind import Behind, Window
 from ops.pending.content import BufferContent
 from ops.pending.journal import Forgotten, Journal
 from ops.pending.signed_topic import Transactions
-from ops.pending.take import _Behind
+from ops.pending.take import Taker
 from tests.integration.test_pending import (
     ASKED,
     export,
@@ -212,11 +214,58 @@ def test_what_stands_in_a_partition_that_was_added_meanwhile_is_read(old: Cluste
     root = send(old, 1, b"k", b"v", [])
     _, _, offset = root.rpartition("/")
     headers = signed_headers(forged(old, root), old.keys, (int(offset) + 1, 1), 1, b"k", b"follows")
+    send(old, 1, b"k", b"in place of a cancel", [])
     send(old, 1, b"k", b"follows", headers)
     known = Known(SettingsVersions.of(old.settings), SettingsPlace("", 0, 0))
-    behind = _Behind(BufferContent(old.connection, "id", lambda: known, old.keys), {0: 0})
+    reading = Behind(BufferContent(old.connection, "id", lambda: known, old.keys), {0: 0})
     try:
-        behind.read({(1, int(offset)): 0}, KafkaAdmin(old.connection).ends(old.names.buffer))
-        assert [found.message.value for found in behind.of((1, int(offset)))] == [b"follows"]
+        reading.read({(1, int(offset)): Window(int(offset) - 1, int(offset) + 1)})
+        assert reading.of((1, int(offset))) == [(1, int(offset) + 2)]
     finally:
-        behind.reader.close()
+        reading.reader.close()
+
+
+def test_what_is_no_outcome_stops_nothing(
+    old: Cluster, typed: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old.start_here("old")
+    old.wait_candidates(1)
+    cancel, strangers = Taker._cancel, Producer({"bootstrap.servers": old.bootstrap})
+
+    def answered(taker: Taker, found: Any) -> list[int]:
+        offsets = cancel(taker, found)
+        for one, offset in zip(found, offsets, strict=True):
+            named = source(old.names.buffer, one.row[0], offset)
+            strangers.produce(old.names.outcomes, b"{", named, 0)
+        assert strangers.flush(PATIENCE_S) == 0
+        return offsets
+
+    with producer_of(old) as producer:
+        producer.schedule(old.target(), b"waits", after="1h").result(PATIENCE_S)
+    monkeypatch.setattr(Taker, "_cancel", answered)
+    assert export(typed, old, tmp_path / "out.jsonl").data["this_run"] == {"cancelled": 1}
+
+
+def test_an_open_transaction_in_one_partition_keeps_nothing_of_another_one_waiting(
+    make_cluster: MakeCluster, typed: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_HIDDEN_PATIENCE_S", 0.5)
+    monkeypatch.setattr(behind, "_HIDDEN_PATIENCE_S", 2.0)
+    old = make_cluster(partitions=2)
+    old.start_here("old")
+    old.wait_candidates(1)
+    send(old, 0, b"k", b"waits", [(H_TARGET_TOPIC, old.target().encode()), (H_AFTER, b"1h")])
+    users = Producer({"bootstrap.servers": old.bootstrap, "transactional.id": old.name, "log_level": 0})
+    users.init_transactions(PATIENCE_S)
+    ask = Taker.ask
+
+    def with_one_open(*arguments: Any) -> Any:
+        users.begin_transaction()
+        users.produce(old.names.buffer, b"open", partition=1)
+        assert users.flush(PATIENCE_S) == 0
+        return ask(*arguments)
+
+    monkeypatch.setattr(Taker, "ask", with_one_open)
+    done = export(typed, old, tmp_path / "out.jsonl")
+    users.abort_transaction(PATIENCE_S)
+    assert (done.data["messages"], done.data["this_run"]) == (1, {"cancelled": 1})

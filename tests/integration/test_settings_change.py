@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from delayline.wire import (
 )
 from election.operators import Author
 from node.kafka import known_settings
+from node.kafka.fetch.coordinators import ONGOING
 from node.kafka.known_settings import NOTHING_READ, ReadSettings, read_settings
 from node.kafka.reader import TopicReader
 from node.node import Node
@@ -44,6 +46,7 @@ from tests.support.cluster import Cluster
 from tests.support.fates import Fates, check_exactly_once
 from tests.support.fixtures import MakeCluster
 from tests.support.requests import Sender
+from tests.support.transactions import last_of_settings
 from tests.support.waiting import PATIENCE_S, eventually
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -206,6 +209,24 @@ def test_a_forged_mark_is_a_reject_and_a_copy_of_one_is_nothing(cluster: Cluster
         assert fates.of[forged] == ["bad-parent"]
 
 
+@pytest.mark.parametrize("before", ["_mark", "_write_record", "_commit"])
+def test_nobody_ends_a_change_that_is_on_its_way(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    states: list[str] = []
+    goes_on = getattr(SettingsTopic, before)
+
+    def settled_first(topic: SettingsTopic, *args: Any) -> Any:
+        topic.settle()
+        states.append(last_of_settings(cluster))
+        return goes_on(topic, *args)
+
+    monkeypatch.setattr(SettingsTopic, before, settled_first)
+    after = change_to(cluster, max_delay_ms=DAY_MS)
+    assert states == [ONGOING]
+    assert versions_of(cluster) == after
+
+
 def test_a_mark_of_a_change_that_was_given_up_is_nothing_and_stops_nobody(cluster: Cluster) -> None:
     """Whoever reads what was aborted may send it again."""
     cluster.start_here("a")
@@ -226,8 +247,8 @@ def test_copies_of_a_mark_that_was_given_up_cost_no_further_read(
     reads: list[ReadSettings] = []
     read = known_settings.read_settings
 
-    def counted(*asked: Any) -> ReadSettings:
-        reads.append(read(*asked))
+    def counted(*asked: Any, **how: Any) -> ReadSettings:
+        reads.append(read(*asked, **how))
         return reads[-1]
 
     running = cluster.start_here("a")
@@ -291,6 +312,23 @@ def test_what_stands_behind_a_mark_waits_for_the_place_of_its_change_whatever_en
         give_up(cluster)
         assert fates_of(settled(cluster, sender), behind) == {"delivered"}
         eventually(lambda: not is_behind(cluster), "it says no more that it waits")
+
+
+def test_a_node_begins_whatever_is_open_in_the_settings_topic(cluster: Cluster) -> None:
+    change_to(cluster, max_delay_ms=DAY_MS)
+    stranger = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": cluster.target("open")})
+    stranger.init_transactions(PATIENCE_S)
+    stranger.begin_transaction()
+    stranger.produce(cluster.names.settings, b"of a transaction that stays open", partition=PARTITION)
+    stranger.flush(PATIENCE_S)
+    try:
+        cluster.start_here("a")
+        cluster.wait_state("a", NodeState.LEADER)
+        with Sender(cluster) as sender:
+            receipts = too_long(sender, "changed")
+            assert fates_of(settled(cluster, sender, "changed"), receipts) == {"delivered"}
+    finally:
+        stranger.abort_transaction(PATIENCE_S)
 
 
 def test_a_command_reads_the_settings_where_the_thread_has_an_event_loop_that_runs(cluster: Cluster) -> None:
@@ -469,6 +507,40 @@ def test_no_other_version_is_made_of_a_number_that_a_node_knows(cluster: Cluster
         change_to(cluster, max_delay_ms=2 * DAY_MS)
     assert versions_of(cluster).latest.number == 2
     assert SettingsTopic(cluster.connection, cluster.names, cluster.keys).read() is None
+
+
+def test_settings_that_only_a_node_knows_any_more_are_restored(cluster: Cluster) -> None:
+    """ZooKeeper has come from a backup, and the topic, which was lost, was made again by it."""
+    cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    change_to(cluster, max_delay_ms=DAY_MS)
+    before, _ = cluster.kazoo.get(cluster.znodes.settings)
+    latest = change_to(cluster, max_delay_ms=HOUR_MS)
+    cluster.delete_topic(cluster.names.settings)
+    cluster.kazoo.set(cluster.znodes.settings, before)
+    cluster.create_again()
+    cluster_topics.create(cluster.connection, restore=AUTHOR)
+    assert versions_of(cluster) == latest
+    assert change_to(cluster, max_delay_ms=2 * DAY_MS).all[:3] == latest.all
+
+
+def test_settings_of_a_node_at_work_and_of_the_topic_that_contradict_each_other_are_not_restored(
+    cluster: Cluster,
+) -> None:
+    """Whose are the right ones says the operator, by what the error names."""
+    cluster.start_here("a")
+    cluster.wait_state("a", NodeState.LEADER)
+    begun = versions_of(cluster)
+    latest = change_to(cluster, max_delay_ms=DAY_MS)
+    other = begun.changed(replace(begun.settings, max_delay_ms=2 * DAY_MS), {}, "another", "", 1)
+    topic = SettingsTopic(cluster.connection, cluster.names, cluster.keys)
+    topic.write([], lambda _: Change(2, lambda _: other))
+    with pytest.raises(ConflictError, match=f"stop a, .* if a's are, delete {cluster.names.settings} first"):
+        cluster_topics.create(cluster.connection, restore=AUTHOR)
+    cluster.delete_topic(cluster.names.settings)
+    cluster.kazoo.set(cluster.znodes.settings, other.to_json().encode())
+    cluster_topics.create(cluster.connection, restore=AUTHOR)
+    assert versions_of(cluster) == latest == topic.read()
 
 
 def test_a_change_waits_until_every_node_knows_its_meaning(cluster: Cluster) -> None:

@@ -33,11 +33,11 @@ MOVED: Final = _carried(
     messages=(2, 3, 5),
     retention_ms=(100,),
 )
-# Little but moves, seen soon by a leader that reads one record at a time.
+# Little but moves, seen soon by a leader that reads one record at a time: what was far away is done at once.
 RUN_NOW: Final = replace(
     CARRIED,
-    requests=dict.fromkeys(CARRIED.requests, 1) | {"id-future": 60, "run-now": 40, "reschedule": 40},
-    faults=CARRIED.faults | {"stall-apply": 40},
+    requests=dict.fromkeys(CARRIED.requests, 1) | {"id-far": 60, "id-future": 20, "run-now": 80},
+    faults=CARRIED.faults | {"stall-apply": 40, "foreign-stall": 40},
     ids=(4, 8),
     batches=(1,),
     messages=(20, 100),
@@ -56,6 +56,14 @@ STALLED: Final = _carried(
     {"foreign-stall": 60, "crash-leader": 40, "empty": 40, "stall-apply": 30},
     retention_ms=(100, 400),
 )
+# A cancel comes while a move to a later time is on its way, and is read before it.
+STALLED_MOVES: Final = _carried(
+    {"reschedule": 60, "id-future": 40, "id-far": 60, "cancel": 60},
+    {"foreign-stall": 60, "stall-apply": 60, "commit-late": 30},
+    ids=(1, 3),
+    messages=(2, 3, 5),
+    retention_ms=(100,),
+)
 STOPPED: Final = _carried(
     {"reschedule": 40, "reject": 20, "missing": 20},
     {"operator-pause": 60, "empty": 60, "retention": 60},
@@ -67,7 +75,8 @@ STOPPED_MOVES: Final = replace(
 # What is done stands still with the position, and is asked for again once a node has begun.
 PARKED: Final = _carried(
     {"future": 40},
-    {"operator-pause": 60, "empty": 60, "retention": 60, "foreign-stall": 30, "target-leader-lost": 30},
+    {"operator-pause": 60, "empty": 60, "crash-leader": 60, "retention": 60, "target-leader-lost": 60},
+    nodes=(2, 2),
     operator_share=0.2,
     replay_window_ms=(2_000,),
     retention_ms=(100, 400),
@@ -129,8 +138,8 @@ CARRYING: Final = (
         "found-counts-at-once",
         "rule 12, carried",
         "how far nothing is needed counts before what had been written back by then is applied",
-        (Edit("store.carrying:Carrying.carried", "write_back.written_back.get(partition, 0)", "0"),),
-        STALLED,
+        (Edit("store.carrying:Carrying.carried", "written_back.get(partition, 0)", "0"),),
+        STALLED_MOVES,
     ),
     Mutant(
         "carried-once-selected",
@@ -139,19 +148,6 @@ CARRYING: Final = (
         (
             Wrap("store.carrying:Carrying.take", _what_was_taken),
             Wrap("store.carrying:Carrying._is_needed", _unless_taken),
-        ),
-        STALLED,
-    ),
-    Mutant(
-        "carried-moves-back",
-        "rule 12, carried",
-        "how far nothing is needed is what is found last, though it may be less",
-        (
-            Edit(
-                "store.carrying:Carrying.carried",
-                "(at := min(low, known.carried)) > last",
-                "(at := min(low, known.carried)) >= 0",
-            ),
         ),
         STALLED,
     ),
@@ -176,7 +172,7 @@ CARRYING: Final = (
         (
             Edit(
                 "store.view:View._with_carries",
-                "all(frontier.seen.get(partition, 0) >= end for partition, end in frontiers.applied.items())",
+                "all(frontier.seen.get(partition, 0) >= end for partition, end in ends)",
                 "True",
             ),
         ),
@@ -245,7 +241,7 @@ CARRYING: Final = (
         "carried-though-overtaken",
         "rule 12, a selection takes carries",
         "a reschedule that a cancel has overtaken does not say so in its carry",
-        (Edit("store.carrying:Carrying.take", "self._as_it_counts(key, raw)", "raw"),),
+        (Edit("store.carrying:Carrying.take", "self._with_what_overtook(key, raw)", "raw"),),
         STOPPED_MOVES,
     ),
     Mutant(

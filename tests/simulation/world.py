@@ -500,6 +500,9 @@ class World:
             for partition in buffer:
                 for entry in partition.committed(0, partition.stable_end):
                     assert entry.record is not None, "markers are not read"
+                    headers = dict(entry.record.headers)
+                    if entry.request is None and headers.get("delay-op") == b"carry":
+                        continue  # what waits is carried again and again
                     ends[partition.number] = entry.record.offset + 1
                     timestamp_ms = entry.record.timestamp_ms
                     times_ms.append(timestamp_ms)
@@ -507,10 +510,8 @@ class World:
                         place = partition.number, entry.record.offset
                         entry.request.settle(self.eras, *place)
                         times_ms.append(row_of(place, entry.request, timestamp_ms).due_ms)
-                    else:
-                        headers = dict(entry.record.headers)
-                        if "delay-op" not in headers:  # a reschedule is due at once, a carry as its row is
-                            times_ms.append(int(headers["delay-deliver-at"] or b""))
+                    elif "delay-op" not in headers:  # a reschedule is due at once
+                        times_ms.append(int(headers["delay-deliver-at"] or b""))
             soon_ms = self.now_ms + FAR_MS // 2
             self._wanted_known = ends, max(at_ms for at_ms in times_ms if at_ms < soon_ms)
         return self._wanted_known

@@ -8,6 +8,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from node.snapshot.peer import ONCE, SIGNATURE
+from node.snapshot.secrets import Answered, Secrets
+
 Answer = Callable[[socket.socket, bytes], None]
 """What is done with a connection when a request has come over it."""
 
@@ -134,6 +137,26 @@ def makes_its_manifest(to: socket.socket, request: bytes) -> None:
         says(to, b"202 Accepted", b'{"read_bytes": %d}' % time.monotonic_ns())
 
 
+class Keyed:
+    """One that has the secrets: it begins a snapshot, and then says so much of its manifest."""
+
+    def __init__(self, secrets: Secrets, read_bytes: Callable[[], int] = time.monotonic_ns) -> None:
+        self._secrets = secrets
+        self._read_bytes = read_bytes
+
+    def __call__(self, to: socket.socket, request: bytes) -> None:
+        if request.startswith(b"POST"):
+            self.says(to, request, 201, b'{"id": "%s"}' % (b"ab" * 16))
+        else:
+            self.says(to, request, 202, b'{"read_bytes": %d}' % self._read_bytes())
+
+    def says(self, to: socket.socket, request: bytes, status: int, body: bytes) -> None:
+        """It is vouched for, as the answer to that request."""
+        headers = dict(line.split(": ", 1) for line in request.decode().split("\r\n") if ": " in line)
+        signature = self._secrets.vouch(Answered(headers[ONCE], status, body))
+        says(to, b"%d So" % status, body, f"{SIGNATURE}: {signature}\r\n".encode())
+
+
 BAD_ANSWERS: tuple[Answer, ...] = (
     hangs,
     drips,
@@ -149,6 +172,7 @@ BAD_ANSWERS: tuple[Answer, ...] = (
     breaks_off,
     names_no_path,
     forges,
+    makes_its_manifest,
 )
 """After each of them another peer is asked."""
 

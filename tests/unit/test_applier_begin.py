@@ -94,7 +94,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     made = Log()
     monkeypatch.setattr(applier, "TopicReader", made)
     monkeypatch.setattr(applier, "admin_client", lambda _: None)
-    monkeypatch.setattr(known_settings, "read_settings", lambda *_: known_settings.NOTHING_READ)
+    monkeypatch.setattr(known_settings, "read_settings", lambda *_, **__: known_settings.NOTHING_READ)
     monkeypatch.setattr(applier, "newest_gone_ms", lambda *_: 1_800_000_000_000)
     return made
 
@@ -140,7 +140,7 @@ def carried(*carried: int, **changes: Any) -> Checkpoint:
 
 def test_an_empty_view_begins_where_the_last_checkpoint_says_that_it_may(log: Log, view: View) -> None:
     log.begins = {0: 30, 1: 0}
-    opened, told = Opened(view), Told("topic", 0, 7, 5_000, 0)
+    opened, told = Opened(view), Told("topic", 0, 7, 1, 5_000, 0)
     opened.applier.open(lambda: carried(40, 0, told=told))
     assert (log.reached, view.reached().read) == ({0: 40, 1: 0}, {0: 40, 1: 0})
     assert (opened.asked, opened.told) == ([({0: 40, 1: 0}, {0: 60, 1: 60})], told)

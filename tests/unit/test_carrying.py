@@ -17,11 +17,14 @@ from delayline.signing import Serial
 from delayline.times import DAY_MS
 from delayline.wire import Cancel
 from store import keys
+from store.arrivals import Kind
 from store.awaited import Awaited, Successor
+from store.carrying import MOST_WALKED
 from store.checkpoint import Reached, WriteBack
 from store.keys import RowKey
+from store.kv import Batch
 from store.rocks import RocksStore
-from store.rows import NewerCarry, decode_vector, encode_carry
+from store.rows import NewerCarry, decode_offset, decode_vector, encode_carry
 from store.selection import Limits, Paused, Selection
 from store.view import View
 from tests.unit.view_records import (
@@ -79,9 +82,8 @@ def settled(view: View, write_back: WriteBack = NOTHING_SENT) -> Selection:
     """What is delivered by one selection leaves the replay window with its commit; how far the log is needed
     then is found by the next one, and counts from the one after that.
     """
-    select(view, write_back)
-    select(view, write_back)
-    return select(view, write_back)
+    rest_ms = MANY.carry_rest_ms
+    return [select(view, write_back, NOW_MS + n * rest_ms) for n in range(3)][-1]
 
 
 def carries(chosen: Selection) -> list[int]:
@@ -355,3 +357,118 @@ def test_a_carry_of_a_newer_format_is_not_read(view: View) -> None:
     key: RowKey = (LATER_MS, 0, 0)
     with pytest.raises(NewerCarry, match="format 2; this version reads 1"):
         at(0, 1, Carry(b"\x02" + encode_carry(key[0], key[2], b"")[1:], (0, 0)))
+
+
+def test_a_selection_says_whether_there_is_more_to_look_at_for_what_is_to_be_carried(view: View) -> None:
+    last = 6 * MOST_WALKED
+    for n in range(0, last, 2):
+        take(view, at(0, n, schedule(LATER_MS)), at(0, n + 1, Cancel(None, n)))
+    take(view, at(0, last, schedule(LATER_MS)))
+    chosen = [
+        view.select(NOW_MS + n * MANY.carry_rest_ms, MANY, write_back=NOTHING_SENT, old={0: last + 1})
+        for n in range(4)
+    ]
+    walks, found = [one.walks for one in chosen], [carries(one) for one in chosen]
+    assert walks == sorted(walks, reverse=True)
+    assert walks[0]
+    assert found[walks.index(False)] == [last]
+
+
+class Counting(RocksStore):
+    """Counts the batches that are written, and the rows that are read alone."""
+
+    writes = 0
+    rows = 0
+
+    def get(self, key: bytes) -> bytes | None:
+        self.rows += key.startswith(keys.ROW)
+        return super().get(key)
+
+    def write(self, batch: Batch) -> None:
+        self.writes += 1
+        super().write(batch)
+
+
+def test_copies_of_carries_part_no_batch(tmp_path: Path) -> None:
+    store = Counting(tmp_path / "view")
+    view = View(store, [0], WINDOW_MS, SETTINGS)
+    take(view, at(0, 0, schedule(LATER_MS)))
+    copied = carry(select(view), (1, 1))
+    take(view, at(0, 1, copied))
+    before = store.writes
+    take(view, *(at(0, n, copied if n % 2 else schedule(LATER_MS)) for n in range(2, 20)))
+    assert (store.writes - before, waiting(view)) == (1, [0, *range(2, 20, 2)])
+    view.close()
+
+
+def test_whether_rows_are_needed_is_looked_at_once_a_rest_however_often_is_selected(tmp_path: Path) -> None:
+    store, rest_ms = Counting(tmp_path / "view"), MANY.carry_rest_ms
+    view = View(store, [0], WINDOW_MS, SETTINGS)
+    take(view, at(0, 0, schedule(LATER_MS)))
+    found = [rows_read(view, store, NOW_MS + n * rest_ms // 5) for n in range(11)]
+    assert [rows > 0 for rows in found] == [n % 5 == 0 for n in range(11)]
+    view.close()
+
+
+def rows_read(view: View, store: Counting, now_ms: int) -> int:
+    before = store.rows
+    select(view, now_ms=now_ms)
+    return store.rows - before
+
+
+def test_what_is_a_copy_among_carries_is_the_same_in_one_batch_as_one_by_one(view: View, other: View) -> None:
+    below = at(0, 0, schedule(LATER_MS)), at(0, 1, schedule(500))
+    for one in (view, other):
+        take(one, *below)
+    first = carry(select(view), (2, 2))
+    log = [
+        at(0, 2, first),
+        at(0, 3, first, 9_000),  # a copy, which has the newest timestamp
+        at(0, 4, schedule(LATER_MS)),
+        at(0, 5, first._replace(serial=(4, 9)))._replace(kind=Kind.SPENT, raw=b"", timestamp_ms=0),
+        at(0, 6, first._replace(serial=(4, 7))),  # below what is spent
+        at(0, 7, schedule(LATER_MS, parent=1)._replace(serial=(5, 10))),
+        at(0, 8, first._replace(serial=(5, 10))),
+        at(0, 9, first._replace(serial=(5, 11))),
+        at(0, 10, first._replace(serial=(5, 11))),
+    ]
+    take(view, *log)
+    for arrival in log:
+        take(other, arrival)
+    assert kept(view) == kept(other)
+    assert decode_offset(kept(view)[keys.since(0, 0)]) == 5
+    assert view.reached().applied == {0: 11}
+
+
+def kept(view: View) -> dict[bytes, bytes]:
+    """All that is stored, but for the checkpoint."""
+    others = (keys.ALIGNED, keys.READ)
+    return view.snapshot(lambda kv, *_: {k: v for k, v in kv.scan(b"", b"\xff") if k not in others})
+
+
+@pytest.mark.parametrize("cancelled_at", [3, 5])
+def test_a_replay_reaches_what_a_chain_without_an_id_has_done_though_a_cancel_has_ended_that(
+    view: View, other: View, cancelled_at: int
+) -> None:
+    take(view, at(0, 0, schedule(1_900)))
+    select(view)
+    take(view, at(0, 1, schedule(LATER_MS, parent=0)._replace(serial=(1, 1))))
+    log = {2: at(0, 2, schedule(LATER_MS)), cancelled_at: at(0, cancelled_at, Cancel(None, 0))}
+    take(view, *(one for offset, one in log.items() if offset < 4))
+    began_ms = NOW_MS + DAY_MS
+    chosen = paused(view, began_ms, 2)
+    log[4] = at(0, 4, carry(chosen, (4, 4)))
+    take(view, *(log[offset] for offset in sorted(log) if offset > 3))
+    for n in (1, 2):
+        begins = paused(view, began_ms + n * MANY.carry_rest_ms, 2)
+    assert begins.frontier.carried == {0: 2}
+    other.begin_at(begins.frontier.carried, begins.frontier.seen, begins.frontier.newest_ms)
+    other.align(checkpoint_of(begins))
+    take(other, *(log[offset] for offset in sorted(log)))
+    assert [rows(one) for one in (view, other)] == [[0, 2]] * 2
+
+
+def rows(view: View) -> list[int]:
+    return view.snapshot(
+        lambda kv, *_: sorted(keys.timed(key)[2] for key, _ in kv.scan(keys.ROW, keys.end_of(keys.ROW)))
+    )

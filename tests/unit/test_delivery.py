@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from delayline.rejects import Code, RejectCode
-from delayline.wire import H_ERROR
+from delayline.settings import ClusterSettings
+from delayline.settings_versions import SettingsVersions
+from delayline.times import DAY_MS
+from delayline.wire import H_ERROR, Cancel
 from node.core.delivery import HEARTBEAT_MS, Config, Delivery
 from node.core.ports import Doubtful, Pauses, RecordRefused
 from node.core.steps import Step, StepDown, Wait
+from store.carrying import MOST_WALKED
 from store.holds import MOST_HOLDS
+from store.rocks import RocksStore
 from store.selection import Limits
 from store.told import Look, Told
 from store.view import View
@@ -73,17 +79,17 @@ def test_checkpoints_say_what_is_known_of_the_outcomes_topic_and_the_next_leader
 ) -> None:
     leadership = delivery.run()
     run_to_wait(leadership)
-    ports.age.look = Look("topic", 0, 5, 900, NOW_MS)
+    ports.age.look = Look("topic", 0, 5, 1, 900, NOW_MS)
     take(view, at(0, 0, schedule(ports.clock.now)))
     run_to_wait(leadership)
     ports.age.look = None
     leadership = new_delivery(ports, view, MANY).run()
     run_to_wait(leadership)
-    ports.age.look = Look("anew", 0, 0, None, NOW_MS + 1)
+    ports.age.look = Look("anew", 0, 0, 1, None, NOW_MS + 1)
     take(view, at(0, 1, schedule(ports.clock.now)))
     run_to_wait(leadership)
     found = [told for told, _ in groupby(one.told for one in ports.log.checkpoints)]
-    whole, anew = Told("topic", 0, 5, NOW_MS, 0), Told("anew", 0, 0, NOW_MS + 1, NOW_MS + 1)
+    whole, anew = Told("topic", 0, 5, 1, NOW_MS, 0), Told("anew", 0, 0, 1, NOW_MS + 1, NOW_MS + 1)
     assert found == [None, whole, anew]
 
 
@@ -94,12 +100,12 @@ def test_a_lane_that_has_carried_does_not_believe_the_first_topic_that_it_finds(
     run_to_wait(leadership)
     last = ports.log.checkpoints[-1]
     ports.log.checkpoints.append(msgspec.structs.replace(last, number=last.number + 1, carried={0: 1}))
-    ports.age.look = Look("topic", 0, 5, 900, NOW_MS)
+    ports.age.look = Look("topic", 0, 5, 1, 900, NOW_MS)
     leadership = new_delivery(ports, view, MANY).run()
     run_to_wait(leadership)
     take(view, at(0, 0, schedule(ports.clock.now)))
     run_to_wait(leadership)
-    assert ports.log.checkpoints[-1].told == Told("topic", 0, 5, NOW_MS, NOW_MS)
+    assert ports.log.checkpoints[-1].told == Told("topic", 0, 5, 1, NOW_MS, NOW_MS)
 
 
 def test_a_leader_whose_clock_is_set_back_a_little_waits_for_it(
@@ -536,3 +542,26 @@ def test_it_is_so_where_the_pause_was_known_to_another_leader_only(
     doubts_when_sent: list[int] = []
     run_to_wait(new_delivery(ports, view, MANY).run())
     assert doubts_when_sent == [1]
+
+
+def test_a_walk_for_what_is_to_be_carried_goes_on_before_the_next_heartbeat(
+    ports: FakePorts, tmp_path: Path
+) -> None:
+    settings = SettingsVersions.of(ClusterSettings(partitions=2, dedup_window_ms=0, retention_ms=DAY_MS))
+    view = View(RocksStore(tmp_path / "carries"), [0, 1], HOUR_MS, settings)
+    last = 6 * MOST_WALKED
+    for n in range(0, last, 2):
+        take(view, at(0, n, schedule(NOW_MS + HOUR_MS)), at(0, n + 1, Cancel(None, n)))
+    take(view, at(0, last, schedule(NOW_MS + HOUR_MS)))
+    leadership = new_delivery(ports, view, MANY).run()
+    run_to_wait(leadership)
+    ports.age.offsets = {0: last + 1}
+    carried_at_ms = 0
+    while not carried_at_ms and ports.clock.now < NOW_MS + HOUR_MS // 2:
+        wait = run_to_wait(leadership)
+        carried = any(record.topic == NAMES.buffer for record in ports.outbox.sent)
+        carried_at_ms = ports.clock.now if carried else 0
+        assert wait.until_ms is not None
+        ports.clock.pass_by(wait.until_ms - ports.clock.now)
+    view.close()
+    assert NOW_MS <= carried_at_ms < NOW_MS + 2 * HEARTBEAT_MS

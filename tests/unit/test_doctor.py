@@ -107,6 +107,22 @@ def test_where_retention_comes_near_is_a_problem_once_whoever_tells_of_it() -> N
     assert "replay_window_s" in mend
 
 
+@pytest.mark.parametrize(("window_ms", "problems"), [(4_000, 0), (4_001, 1)])
+def test_a_replay_window_that_is_too_long_for_the_retention_is_a_problem(
+    window_ms: int, problems: int
+) -> None:
+    status = cluster(replay_window_ms=window_ms)
+    settings = dataclasses.replace(status.settings, retention_ms=10_000)
+    found = wrong(judge_cluster(dataclasses.replace(status, settings=settings)))
+    assert [(check, "at most 4;" in said) for check, said, _ in found] == [("a", True)] * problems
+
+
+def test_where_nothing_is_carried_no_replay_window_is_too_long() -> None:
+    status = cluster(replay_window_ms=1 << 40)
+    settings = dataclasses.replace(status.settings, retention_ms=None)
+    assert wrong(judge_cluster(dataclasses.replace(status, settings=settings))) == []
+
+
 @pytest.mark.parametrize(
     "known", [KNOWN, {"producer_id": 7}, {}], ids=["known", "not coordinated", "not named"]
 )

@@ -19,7 +19,7 @@ from node.kafka.log_age import KafkaLogAge, most_window_ms, near_ms
 from node.kafka.topics import TopicMissing
 from node.worker import Roster
 from store.checkpoint import Checkpoint, Vector
-from store.told import Look
+from store.told import Look, Told
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.waiting import eventually
 
@@ -33,6 +33,7 @@ class HourlyLog:
     def __init__(self) -> None:
         self.leaderless: set[int] = set()
         self.looked = 0
+        self.known: Told | None = None  # to who has looked last
 
     def led_high_watermarks(self) -> Vector:
         return {partition: END for partition in range(2) if partition not in self.leaderless}
@@ -41,11 +42,12 @@ class HourlyLog:
         hours = -(-(time.time_ns() // 1_000_000 - at_ms) // HOUR_MS)
         return {partition: max(0, end - hours) for partition, end in ends.items()}
 
-    def outcomes(self) -> Look:
+    def outcomes(self, told: Told | None) -> Look:
         self.looked += 1
+        self.known = told
         if self.looked == 1:
             raise TopicMissing("there are no outcomes")
-        return Look("topic", 0, self.looked, None, 1_000)
+        return Look("topic", 0, self.looked, 1, None, 1_000)
 
 
 @contextmanager
@@ -114,6 +116,15 @@ def test_a_look_at_the_outcomes_is_taken_again_where_they_were_missing() -> None
     look = age.outcomes()
     assert look is not None
     assert look.topic_id == "topic"
+
+
+def test_a_look_asks_for_what_the_last_checkpoint_knows() -> None:
+    log, told = HourlyLog(), Told("topic", 0, 1, 1, 500, 0)
+    last = msgspec.structs.replace(checkpoint({}), told=told)
+    age = made(log, 100, last)
+    with running(age):
+        eventually(age.outcomes, "it has looked")
+    assert log.known == told
 
 
 def test_a_replay_window_that_is_too_long_for_the_retention_is_said_once() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -63,9 +63,11 @@ class Cluster:
         return [self._outcome for _ in found]
 
 
-def run(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Exported:
+def run(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch, refuses: Callable[[Any], bool] | None = None
+) -> Exported:
     monkeypatch.setattr(export, "list_pending", cluster.list_pending)
-    return export._Mover(cluster, cluster, 0, Pace(1e9, print)).run({0: 99})
+    return export._Mover(cluster, cluster, 0, Pace(1e9, print), refuses).run({0: 99})
 
 
 def test_it_ends_once_nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,6 +88,12 @@ def test_what_is_too_large_for_a_line_stays_and_is_counted(monkeypatch: pytest.M
     cluster = Cluster({1: SMALL, 2: LARGE, 3: SMALL})
     done = run(cluster, monkeypatch)
     assert (done.outcomes, done.too_large, set(cluster.waiting)) == ({"cancelled": 2}, 1, {2})
+
+
+def test_what_would_be_refused_by_now_stays_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster({1: SMALL, 2: SMALL + 1})
+    done = run(cluster, monkeypatch, lambda message: len(message.value) == SMALL)
+    assert (done.outcomes, done.would_be_refused, set(cluster.waiting)) == ({"cancelled": 1}, 1, {1})
 
 
 def test_that_users_have_cancelled_all_that_was_left_is_no_conflict(monkeypatch: pytest.MonkeyPatch) -> None:

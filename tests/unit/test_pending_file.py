@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,14 @@ def test_what_cannot_be_read_to_its_end_leaves_the_file_as_it_was_and_nothing_be
         write_file(out, "e", broken())
     assert out.read_bytes() == before
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_its_owner_alone_may_read_it_also_where_others_could_before(tmp_path: Path) -> None:
+    out, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.part"
+    for before in (out, part):
+        before.touch(0o644)
+    write_file(out, "e", [line()])
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
 
 
 def test_a_full_disk_is_said_of_the_file(

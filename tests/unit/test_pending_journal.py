@@ -10,12 +10,13 @@ import pytest
 from delayline.signing import NO_KEYS
 from node.config import ConnectionConfig
 from ops.errors import ConflictError
+from ops.pending.behind import Window
 from ops.pending.export import require_bound
 from ops.pending.journal import Asked, Batch, Entry, Forgotten, Instead, Into, Journal, JournalState, Settled
 from ops.pending.line import Found, MessageLine
 from ops.pending.listing import Rows
 from ops.pending.signed_topic import SignedRecord
-from ops.pending.take import batches, following
+from ops.pending.take import batches
 from tests.unit.test_pending_line import line
 
 CONFIG = ConnectionConfig(cluster="delay", bootstrap_servers="localhost:1", zookeeper="localhost:1")
@@ -168,4 +169,5 @@ SUCCESSOR = row(40, 25)
 def test_what_a_cancel_may_have_ended_is_what_was_on_its_way(
     written_back: list[Found], cancelled: Found, ended: list[Found]
 ) -> None:
-    assert following(written_back, cancelled, 50) == ended
+    window = Window.of(cancelled, 50)
+    assert [one for one in written_back if window.has(one.row[1], one.parent)] == ended

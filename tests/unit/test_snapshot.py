@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,21 +12,26 @@ import msgspec
 import pytest
 
 from delayline.settings import ClusterSettings
-from node.snapshot import taker, tries
+from node.snapshot import tries
 from node.snapshot.errors import Broken, SnapshotError, Stranger, Unfit, Withheld
-from node.snapshot.manifest import (
-    FORMAT,
-    MOST_FILES,
-    PART_BYTES,
-    RECKONED_BYTES_PER_S,
-    Manifest,
-    SnapshotFile,
-)
+from node.snapshot.manifest import FORMAT, MOST_FILES, PART_BYTES, Manifest, SnapshotFile
 from node.snapshot.pace import Pace
-from node.snapshot.secrets import MOST_REMEMBERED, WINDOW_MS, Asked, Gate, Heard, Secrets
+from node.snapshot.peer import ANSWER_TIMEOUT_S, AT_ONCE
+from node.snapshot.progress import SLOWEST_BYTES_PER_S, WINDOW_S
+from node.snapshot.secrets import (
+    ID_BYTES,
+    MOST_REMEMBERED,
+    MOST_SEALED_BYTES,
+    WINDOW_MS,
+    Asked,
+    Gate,
+    Heard,
+    Secrets,
+)
 from node.snapshot.taker import Transfer, Wanted
 from store.identity import FORMAT as STORE_FORMAT
 from store.identity import Identity
+from tests.support.waiting import PATIENCE_S
 
 ROOT, OTHER_ROOT = b"r" * 32, b"o" * 32
 NOW_MS = 1_800_000_000_000
@@ -41,7 +47,7 @@ def file_of(name: str, content: bytes) -> SnapshotFile:
 
 def manifest_of(contents: dict[str, bytes] | None = None, **changes: Any) -> Manifest:
     files = [file_of(*one) for one in (CONTENTS if contents is None else contents).items()]
-    made = Manifest(FORMAT, "ab" * 16, "a", IDENTITY, 1_000, {0: 5}, NOW_MS, 1 << 26, files)
+    made = Manifest(FORMAT, "ab" * 16, "a", IDENTITY, 1_000, {0: 5}, NOW_MS, files)
     return msgspec.structs.replace(made, **changes)
 
 
@@ -49,24 +55,28 @@ class Given:
     """A source that has a snapshot. `spoil`: what it sends instead of a sealed part."""
 
     name = "a"
+    at_once = 1
+    slowest_bytes_per_s = SLOWEST_BYTES_PER_S
 
     def __init__(
         self,
         manifest: Manifest | None = None,
         secrets: Secrets = SECRETS,
         spoil: Callable[[int, int, bytes], bytes] = lambda _, __, sealed: sealed,
+        contents: dict[str, bytes] | None = None,
     ) -> None:
         self.asked: list[tuple[int, int]] = []
-        self._manifest = manifest or manifest_of()
+        self._contents = CONTENTS if contents is None else contents
+        self._manifest = manifest or manifest_of(self._contents)
         self._secrets = secrets
         self._spoil = spoil
 
     def manifest(self) -> bytes:
-        return self._secrets.signed(self._manifest)
+        return self._secrets.sealed(self._manifest)
 
     def part(self, file: int, part: int, sealed_bytes: int) -> bytes:
         self.asked.append((file, part))
-        content = CONTENTS[self._manifest.files[file].name]
+        content = self._contents[self._manifest.files[file].name]
         plain = content[part * PART_BYTES :][:PART_BYTES]
         sealed = self._secrets.seal(self._manifest.id).close(file, part, plain)
         return self._spoil(file, part, sealed)
@@ -89,20 +99,48 @@ def test_all_files_come_as_they_were_and_nothing_of_an_earlier_try_stays(tmp_pat
 
 
 def test_a_manifest_says_the_same_once_it_was_sent() -> None:
-    assert SECRETS.opened(SECRETS.signed(manifest_of())) == manifest_of()
+    assert SECRETS.opened(SECRETS.sealed(manifest_of())) == manifest_of()
 
 
-@pytest.mark.parametrize("at", [0, 63, 64, -1])
+def test_who_listens_reads_nothing_of_a_manifest_but_its_name() -> None:
+    name, sealed = SECRETS.sealed(manifest_of())[:ID_BYTES], SECRETS.sealed(manifest_of())[ID_BYTES:]
+    assert name == manifest_of().id.encode()
+    assert not any(word in sealed for word in (b"delay", b"topic-id", b"partitions", b"sst", b"format", name))
+
+
+@pytest.mark.parametrize("at", [0, ID_BYTES - 1, ID_BYTES, -1])
 def test_an_altered_manifest_is_not_opened(at: int) -> None:
-    signed = bytearray(SECRETS.signed(manifest_of()))
-    signed[at] ^= 1
-    with pytest.raises(Unfit, match="not signed"):
-        SECRETS.opened(bytes(signed))
+    sealed = bytearray(SECRETS.sealed(manifest_of()))
+    sealed[at] ^= 1
+    with pytest.raises(Unfit, match="not sealed"):
+        SECRETS.opened(bytes(sealed))
+
+
+@pytest.mark.parametrize("raw", [b"", b"ab" * 16, b"\xff" * 100, bytes(MOST_SEALED_BYTES + 1)])
+def test_what_no_node_has_sealed_is_no_manifest(raw: bytes) -> None:
+    with pytest.raises(Unfit, match="not sealed"):
+        SECRETS.opened(raw)
 
 
 def test_a_manifest_of_a_cluster_with_another_root_is_not_opened() -> None:
-    with pytest.raises(Unfit, match="not signed"):
-        SECRETS.opened(Secrets(OTHER_ROOT).signed(manifest_of()))
+    with pytest.raises(Unfit, match="not sealed"):
+        SECRETS.opened(Secrets(OTHER_ROOT).sealed(manifest_of()))
+
+
+def test_a_manifest_is_no_part_and_a_part_no_manifest() -> None:
+    manifest = manifest_of()
+    seal, sealed = SECRETS.seal(manifest.id), SECRETS.sealed(manifest)[ID_BYTES:]
+    for file in range(len(manifest.files)):
+        with pytest.raises(Unfit):
+            seal.open(file, 0, sealed)
+        with pytest.raises(Unfit, match="not sealed"):
+            SECRETS.opened(manifest.id.encode() + seal.close(file, 0, manifest.encode()))
+
+
+def test_a_manifest_of_another_snapshot_than_it_is_sealed_with_is_not_opened() -> None:
+    other = SECRETS.seal("cd" * 16).close_manifest(manifest_of().encode())
+    with pytest.raises(Unfit, match="another name"):
+        SECRETS.opened(b"cd" * 16 + other)
 
 
 BAD_MANIFESTS = {
@@ -121,7 +159,6 @@ BAD_MANIFESTS = {
     "a size beyond all": {"files": [SnapshotFile("CURRENT", 1 << 60, "0" * 64)]},
     "no digest": {"files": [SnapshotFile("CURRENT", 1, "")]},
     "a name that is none": {"id": "../../other"},
-    "no pace": {"bytes_per_s": 0},
 }
 
 
@@ -229,22 +266,106 @@ def test_a_part_that_breaks_off_each_time_ends_the_transfer(tmp_path: Path) -> N
     assert source.asked == [(0, 0)] * tries.TRIES
 
 
-def test_a_transfer_that_takes_longer_than_its_size_and_pace_ask_for_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(taker, "LEAST_S", -1_000.0)
+# -- how fast a part has to come
+
+
+LARGE = {"CURRENT": b"MANIFEST-000005\n", "000007.sst": b"x" * (40 * PART_BYTES)}
+
+
+class SlowPath(Given):
+    """A source at the end of a path on which each part takes so long."""
+
+    def __init__(self, part_s: float, slowest_bytes_per_s: int = SLOWEST_BYTES_PER_S) -> None:
+        super().__init__(contents=LARGE)
+        self.slowest_bytes_per_s = slowest_bytes_per_s
+        self.now_s = 100.0
+        self._part_s = part_s
+
+    def part(self, file: int, part: int, sealed_bytes: int) -> bytes:
+        self.now_s += self._part_s
+        return super().part(file, part, sealed_bytes)
+
+    def transfer(self) -> Transfer:
+        return Transfer(self, SECRETS, WANTED, lambda: False, lambda: self.now_s)
+
+
+SLOWEST_PART_S = PART_BYTES / SLOWEST_BYTES_PER_S
+
+
+def test_a_snapshot_is_waited_for_while_it_comes_on_however_long_all_of_it_takes(tmp_path: Path) -> None:
+    path = SlowPath(0.9 * SLOWEST_PART_S)
+    path.transfer().take(tmp_path / "taken")
+    assert path.now_s > 2 * WINDOW_S
+    assert (tmp_path / "taken" / "000007.sst").read_bytes() == LARGE["000007.sst"]
+
+
+def test_a_path_that_is_slower_than_any_a_node_can_follow_on_is_given_up(tmp_path: Path) -> None:
+    path = SlowPath(1.1 * SLOWEST_PART_S)
+    with pytest.raises(Withheld, match="a is too slow"):
+        path.transfer().take(tmp_path / "taken")
+    assert path.now_s < 100.0 + 2 * WINDOW_S
+    assert not (tmp_path / "taken").exists()
+
+
+def test_a_path_that_becomes_slow_is_given_up_though_it_was_fast(tmp_path: Path) -> None:
+    class Slowing(SlowPath):
+        def part(self, file: int, part: int, sealed_bytes: int) -> bytes:
+            self._part_s = 20.0 if part > 20 else 0.01
+            return super().part(file, part, sealed_bytes)
+
     with pytest.raises(Withheld, match="too slow"):
-        take(tmp_path, Given())
+        Slowing(0.0).transfer().take(tmp_path / "taken")
 
 
-def test_no_deadline_reckons_with_a_pace_that_no_network_keeps() -> None:
-    size = manifest_of().size
-    paces = [1 << 20, RECKONED_BYTES_PER_S, 1 << 60]
-    assert [manifest_of(bytes_per_s=pace).at_pace_s for pace in paces] == [
-        size / (1 << 20),
-        size / RECKONED_BYTES_PER_S,
-        size / RECKONED_BYTES_PER_S,
-    ]
+def test_a_source_that_may_be_slow_is_waited_for(tmp_path: Path) -> None:
+    path = SlowPath(10 * SLOWEST_PART_S, slowest_bytes_per_s=0)
+    path.transfer().take(tmp_path / "taken")
+
+
+def test_parts_that_are_asked_for_at_once_come_within_their_time_on_the_slowest_path() -> None:
+    assert AT_ONCE * SLOWEST_PART_S < ANSWER_TIMEOUT_S
+
+
+# -- parts that are asked for at once
+
+
+class AtOnce(Given):
+    """A source that answers when it was asked for three parts."""
+
+    at_once = 3
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(contents={"CURRENT": b"", "000007.sst": bytes(9 * PART_BYTES)}, **options)
+        self.most = 0
+        self._here = 0
+        self._changing = threading.Lock()
+        self._three = threading.Barrier(3)
+
+    def part(self, file: int, part: int, sealed_bytes: int) -> bytes:
+        with self._changing:
+            self._here += 1
+            self.most = max(self.most, self._here)
+        self._three.wait(PATIENCE_S)
+        with self._changing:
+            self._here -= 1
+        return super().part(file, part, sealed_bytes)
+
+
+def test_a_few_parts_are_asked_for_at_once_and_come_in_their_order(tmp_path: Path) -> None:
+    source = AtOnce()
+    take(tmp_path, source)
+    assert sorted(source.asked) == [(1, part) for part in range(9)]
+    assert source.most == 3
+    assert (tmp_path / "taken" / "000007.sst").stat().st_size == 9 * PART_BYTES
+
+
+def test_no_part_is_asked_for_once_one_has_failed(tmp_path: Path) -> None:
+    source = AtOnce(spoil=lambda _, part, sealed: flipped(0, 0, sealed) if part == 0 else sealed)
+    with pytest.raises(Unfit, match="not what the giver has sealed"):
+        take(tmp_path, source)
+    asked = len(source.asked)
+    assert asked <= 6
+    assert not any(one.name.startswith("taker") for one in threading.enumerate())
 
 
 def test_a_transfer_ends_with_its_node(tmp_path: Path) -> None:
@@ -339,7 +460,7 @@ def test_what_was_heard_counts_no_more_once_the_process_has_opened_its_store_ane
 
 
 def test_secrets_are_of_one_purpose_each_and_need_a_root() -> None:
-    assert len({SECRETS._asking, SECRETS._vouching, Secrets(OTHER_ROOT)._asking, ROOT}) == 4
+    assert len({SECRETS._asking, SECRETS._answering, Secrets(OTHER_ROOT)._asking, ROOT}) == 4
     with pytest.raises(ValueError, match="without keys"):
         Secrets(b"")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from node.snapshot import giver
 from node.snapshot.errors import Withheld
 from node.snapshot.giver import About, Giver
 from node.snapshot.manifest import PART_BYTES, Manifest
+from node.snapshot.progress import SLOWEST_BYTES_PER_S
 from node.snapshot.secrets import Secrets
 from node.snapshot.taker import Transfer, Wanted
 from node.worker import Roster
@@ -41,9 +44,14 @@ def given(tmp_path: Path, store: RocksStore) -> Iterator[Giver]:
     made.join()
 
 
-def of(store: giver.LinkableStore, folder: Path, has_room: Callable[[], bool] = lambda: True) -> Giver:
+def of(
+    store: giver.LinkableStore,
+    folder: Path,
+    has_room: Callable[[], bool] = lambda: True,
+    clock_s: Callable[[], float] = time.monotonic,
+) -> Giver:
     about = About("a", IDENTITY, 0)
-    return Giver(store, folder / "given", lambda: about, SECRETS, lambda: {0: 9}, 1 << 30, has_room)
+    return Giver(store, folder / "given", lambda: about, SECRETS, lambda: {0: 9}, 1 << 30, has_room, clock_s)
 
 
 def write(store: RocksStore, key: bytes, value: bytes) -> None:
@@ -56,6 +64,8 @@ class Here:
     """A source that asks the giver of this process."""
 
     name = "a"
+    at_once = 2
+    slowest_bytes_per_s = SLOWEST_BYTES_PER_S
 
     def __init__(self, given: Giver, id_: str) -> None:
         self._given, self._id = given, id_
@@ -91,7 +101,7 @@ def test_a_taker_gets_the_store_as_it_was_when_the_snapshot_began(
     taken.close()
     given.end(id_)
     is_gone(tmp_path)
-    assert given.counts == (1, manifest.size, 0)
+    eventually(lambda: given.counts == (1, manifest.size, 0), "it is counted")
     assert manifest.applied == {0: 9}
 
 
@@ -137,22 +147,54 @@ def test_the_links_go_once_the_taker_is_gone(
     eventually(lambda: given.counts.abandoned == 1, "it is counted")
 
 
-def test_a_taker_that_asks_for_ever_gets_no_more_than_its_time(
-    given: Giver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Watched:
+    """A clock that is set, and a disk that has room: whether the giver has looked since."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+        self._looks = 0
+
+    def clock_s(self) -> float:
+        return self.now_s
+
+    def has_room(self) -> bool:
+        self._looks += 1
+        return True
+
+    def has_looked(self) -> None:
+        before = self._looks
+        eventually(lambda: self._looks > before + 1, "the giver looks, and goes on")
+
+
+def test_a_taker_on_the_slowest_path_gets_all_of_it_and_none_gets_more_than_its_time(
+    store: RocksStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(giver, "LOOK_S", 0.01)
-    monkeypatch.setattr(giver, "LEAST_S", -1.0)
-
-    def asks_on() -> bool:
-        try:
-            given.manifest(id_)
-        except Withheld:
-            return True
-        return False
-
-    id_ = given.begin("b")
-    eventually(asks_on, "it is over")
+    write(store, b"b", random.Random(0).randbytes(8 * PART_BYTES))
+    watched = Watched()
+    made = of(store, tmp_path, watched.has_room, watched.clock_s)
+    made.start(Roster())
+    id_ = made.begin("b")
+    signed = eventually(lambda: _made(made, id_), "it is linked")
+    manifest = SECRETS.opened(signed)
+    began_s, needs_s = watched.now_s, manifest.size / SLOWEST_BYTES_PER_S
+    assert needs_s > 30
+    largest = max(range(len(manifest.files)), key=lambda file: manifest.files[file].size)
+    while watched.now_s < began_s + giver.LEAST_S + needs_s - 20:
+        watched.now_s += 10
+        made.part(id_, largest, 0)
+        watched.has_looked()
+    watched.now_s += 30
     is_gone(tmp_path)
+    with pytest.raises(Withheld, match="no more"):
+        made.part(id_, largest, 0)
+    made.stop()
+    made.join()
+
+
+def _made(given: Giver, id_: str) -> bytes:
+    found = given.manifest(id_)
+    return b"" if isinstance(found, int) else found
 
 
 def test_what_a_process_before_has_left_is_removed(store: RocksStore, tmp_path: Path) -> None:

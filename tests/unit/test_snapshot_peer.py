@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,14 @@ from starlette.applications import Starlette
 from node.http.server import MOST_CONNECTIONS, HttpServer
 from node.http.snapshots import Giving, giving_snapshots
 from node.snapshot import peer, tries
-from node.snapshot.errors import SnapshotError, Withheld
+from node.snapshot.at_once import answers
+from node.snapshot.errors import Broken, SnapshotError, Withheld
 from node.snapshot.giver import About, Giver
 from node.snapshot.peer import PeerSource
 from node.snapshot.secrets import Gate, Heard
 from node.worker import Roster
 from tests.support import bad_peer
-from tests.support.bad_peer import BAD_ANSWERS, Answer, BadServer, name_of, says
+from tests.support.bad_peer import BAD_ANSWERS, Answer, BadServer, Keyed, name_of, says
 from tests.support.waiting import PATIENCE_S
 from tests.unit.test_snapshot import IDENTITY, SECRETS
 
@@ -88,10 +90,38 @@ def test_an_answer_that_takes_too_long_is_said_to() -> None:
         source.manifest()
 
 
-class Breaking:
+class Replaying(Keyed):
+    """A stranger that has heard the first answers of a giver, and says them again."""
+
+    def __init__(self) -> None:
+        super().__init__(SECRETS)
+        self._heard = b""
+
+    def __call__(self, to: socket.socket, request: bytes) -> None:
+        if request.startswith(b"GET"):
+            self._heard = self._heard or request
+        super().__call__(to, self._heard or request)
+
+
+def test_what_a_giver_has_said_to_one_request_is_no_answer_to_another() -> None:
+    with closing(BadServer(Replaying())) as server, closing(source_of(server)) as source:
+        with pytest.raises(Withheld, match="has not signed its answer"):
+            source.manifest()
+        assert len(server.asked) == 3, "the beginning, a look that is answered, and one that is not"
+
+
+def test_a_stranger_that_comes_on_with_a_manifest_is_not_waited_for() -> None:
+    with closing(BadServer(bad_peer.makes_its_manifest)) as server, closing(source_of(server)) as source:
+        with pytest.raises(Withheld, match="has not signed its answer"):
+            source.manifest()
+        assert len(server.asked) == 1
+
+
+class Breaking(Keyed):
     """Gives its manifest over as many connections as it takes: each breaks after so many answers."""
 
     def __init__(self, answers: int, polls: int) -> None:
+        super().__init__(SECRETS)
         self._answers = answers
         self._left = polls
         self._talked: dict[socket.socket, int] = {}
@@ -100,13 +130,11 @@ class Breaking:
         talked = self._talked[to] = self._talked.get(to, 0) + 1
         if talked > self._answers:
             to.shutdown(socket.SHUT_RDWR)
-        elif request.startswith(b"POST"):
-            bad_peer.begins(to)
-        elif self._left:
-            self._left -= 1
-            says(to, b"202 Accepted", b'{"read_bytes": %d}' % time.monotonic_ns())
+        elif self._left or request.startswith(b"POST"):
+            self._left -= request.startswith(b"GET")
+            super().__call__(to, request)
         else:
-            says(to, b"200 OK", b"the manifest")
+            self.says(to, request, 200, b"the manifest")
 
 
 def test_a_manifest_is_asked_for_again_where_the_connection_breaks() -> None:
@@ -117,7 +145,7 @@ def test_a_manifest_is_asked_for_again_where_the_connection_breaks() -> None:
 def test_a_peer_that_is_gone_before_its_manifest_is_made_is_given_up() -> None:
     def goes(to: socket.socket, request: bytes) -> None:
         if request.startswith(b"POST"):
-            bad_peer.begins(to)
+            Keyed(SECRETS)(to, request)
         else:
             to.shutdown(socket.SHUT_RDWR)
 
@@ -130,18 +158,39 @@ def test_a_peer_that_is_gone_before_its_manifest_is_made_is_given_up() -> None:
 def test_a_manifest_that_does_not_come_on_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer, "NO_PROGRESS_S", 0.1)
 
-    def stands_still(to: socket.socket, request: bytes) -> None:
-        if request.startswith(b"POST"):
-            bad_peer.begins(to)
-        else:
-            says(to, b"202 Accepted", b'{"read_bytes": 7}')
-
     with (
-        closing(BadServer(stands_still)) as server,
+        closing(BadServer(Keyed(SECRETS, lambda: 7))) as server,
         closing(source_of(server)) as source,
         pytest.raises(Withheld, match="does not come on"),
     ):
         source.manifest()
+
+
+class Counting:
+    """Ends each connection at its second request; the first ones wait for each other."""
+
+    def __init__(self, connections: int) -> None:
+        self._connections = connections
+        self._all = threading.Barrier(connections)
+        self._known: list[socket.socket] = []
+
+    def __call__(self, to: socket.socket, request: bytes) -> None:
+        if to in self._known:
+            to.shutdown(socket.SHUT_RDWR)
+            return
+        self._known.append(to)
+        if len(self._known) <= self._connections:
+            self._all.wait(PATIENCE_S)
+        says(to, b"200 OK", b"sealed")
+
+
+def test_connections_that_have_ended_while_none_was_asked_for_cost_one_try() -> None:
+    with closing(BadServer(Counting(peer.AT_ONCE))) as server, closing(source_of(server)) as source:
+        asks = [partial(source.part, 0, part, 6) for part in range(peer.AT_ONCE)]
+        assert list(answers(asks, peer.AT_ONCE, threading.Event())) == [b"sealed"] * peer.AT_ONCE
+        with pytest.raises(Broken):
+            source.part(0, 0, 6)
+        assert source.part(0, 0, 6) == b"sealed"
 
 
 # -- a giver that many strangers are connected to
@@ -195,8 +244,7 @@ def test_a_taker_whose_connection_strangers_have_taken_gets_its_manifest(
             if looks == 3:
                 for _ in range(MOST_CONNECTIONS + 1):
                     strangers.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-                assert source._connection is not None
-                assert select.select([source._connection.sock], [], [], PATIENCE_S)[0], "it is broken off"
+                assert select.select([source._idle[0].sock], [], [], PATIENCE_S)[0], "it is broken off"
                 slow.go_on.set()
             return False
 

@@ -153,12 +153,18 @@ def test_the_parser_never_raises_and_says_in_one_line_what_is_wrong(
         assert is_one_line(found.detail), found.detail
 
 
+_KEYS = st.sampled_from([b"key", b"another", b"", None])
+
+
 @st.composite
 def _nearly_plain(draw: st.DrawFn) -> list[Header]:
-    """A target and a time, sound or not, perhaps an id or another thing, among headers of the user's own."""
+    """A target and a time, sound or not, perhaps an id, a key or another thing, among headers of the user's
+    own.
+    """
     target = draw(st.sampled_from([b"orders", b"delay.buffer", b"bad topic", b"x" * 250, None]))
     time = draw(st.sampled_from(["delay-deliver-at", "delay-after", "delay-level"])), draw(_VALUES)
-    more = draw(st.lists(st.tuples(_NAMES, _VALUES) | st.tuples(st.just("delay-id"), _IDS), max_size=1))
+    id_, key = st.tuples(st.just("delay-id"), _IDS), st.tuples(st.just("delay-target-key"), _KEYS)
+    more = draw(st.lists(st.tuples(_NAMES, _VALUES) | id_ | key, max_size=2))
     return draw(st.permutations([("delay-target-topic", target), time, *more, *draw(_OWN)]))
 
 
@@ -176,7 +182,7 @@ def test_the_shorter_road_says_what_the_parser_says_or_nothing(
         record = BufferedRecord(headers, partition=partition, timestamp_ms=timestamp_ms)
         found = parse(record, settings, NAMES)
         assert isinstance(found, Schedule)
-        assert plain == (found.target_topic, found.scheduled_for_ms, found.id)
+        assert plain[:3] == (found.target_topic, found.scheduled_for_ms, found.id)
         in_short = plain_arrival((partition, 100, timestamp_ms), b"key", b"value", headers, *plain)
         assert in_short == arrival(record, found)
 
@@ -187,6 +193,7 @@ def test_the_shorter_road_says_what_the_parser_says_or_nothing(
         [TARGET, ("delay-deliver-at", b"1767225601000")],
         [("trace", b"x"), ("delay-after", b"90s"), ("trace", None), TARGET],
         [("delay-id", b"order-1"), TARGET, ("delay-after", b"90s")],
+        [TARGET, ("delay-after", b"90s"), ("delay-id", b"order-1"), ("delay-target-key", None)],
     ],
 )
 def test_a_target_and_a_time_among_own_headers_take_the_shorter_road(headers: list[Header]) -> None:

@@ -7,6 +7,7 @@ transaction.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
@@ -70,12 +71,15 @@ class Coordinators:
 
     async def described(self, id_: str) -> TransactionState | None:
         """None if the id was never used. Raises `Unreachable`."""
-        answer = await self._ask(id_, DescribeRequest(id_))
-        ((code, _, state, _, since_ms, producer, epoch, *_),) = answer.transactions
-        if code == _NOT_FOUND:
-            return None
-        self._expect(id_, code)
-        return TransactionState(state, producer, epoch, since_ms)
+        found = await self._described(id_)
+        return None if found is None else found[0]
+
+    async def partitions_of(self, id_: str, last: TransactionState) -> set[tuple[str, int]]:
+        """In which partitions a transaction is to end that is open, as far as whoever asks may see their
+        topics; none if it is not the last one any more. Raises `Unreachable`.
+        """
+        found = await self._described(id_)
+        return set() if found is None or found[0] != last else found[1]
 
     async def abort(self, id_: str, producer: int) -> bool:
         """Begins to abort what is open, and fences its producer. False if nothing is: nothing has changed.
@@ -129,13 +133,35 @@ class Coordinators:
         answer = await self._ask(id_, EndTxnRequest(id_, *at, transaction_result=True))
         self._expect(id_, answer.error_code)
 
+    async def commit_in(self, id_: str, at: ProducerAt, partition_ids: Collection[tuple[str, int]]) -> None:
+        """Commits what this producer has left open in partitions, as the last transaction was committed: by
+        one that ends there and does nothing else. Raises `Unreachable`, also where it is fenced.
+
+        Both requests are sent at once, and the coordinator takes them in order: between the two nobody dies
+        who sends them. Where nothing was begun, nothing is committed.
+        """
+        begun = self.add(id_, at, partition_ids)
+        answers = await asyncio.gather(begun, self.commit(id_, at), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+
+    async def _described(self, id_: str) -> tuple[TransactionState, set[tuple[str, int]]] | None:
+        answer = await self._ask(id_, DescribeRequest(id_))
+        ((code, _, state, _, since_ms, producer, epoch, topics, _),) = answer.transactions
+        if code == _NOT_FOUND:
+            return None
+        self._expect(id_, code)
+        found = {(topic, partition) for topic, partitions, _ in topics for partition in partitions}
+        return TransactionState(state, producer, epoch, since_ms), found
+
     async def _ask(self, id_: str, request: Any) -> Any:
         if id_ not in self._of:
             self._of[id_] = await self._brokers.coordinator(id_)
         try:
             return await self._brokers.ask(self._of[id_], request)
         except Unreachable:
-            del self._of[id_]
+            self._of.pop(id_, None)
             raise
 
     def _expect(self, id_: str, code: int, what: str = "") -> None:

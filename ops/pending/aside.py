@@ -1,0 +1,114 @@
+"""Lines of an export that the cluster would refuse, in a file of their own: so they hold no other line back.
+
+They were taken out of another cluster, and wait nowhere. The file is an export of its own, with the places
+that its lines have in the other one: once the cluster takes them, it is imported as any other.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from ops.pending.again import Rest, id_of, left_of
+from ops.pending.file import read_file, require_free, write_file
+from ops.pending.line import MessageLine
+from ops.pending.pace import Say
+from ops.pending.progress import Imported
+
+_SHOWN: Final = 5
+
+Refusal = Callable[[MessageLine, Rest | None], tuple[str, str] | None]
+"""Why what is left of a line would be refused, if it would: code and detail."""
+
+
+def beside(file: Path) -> Path:
+    """Where the refused lines of an export's file go."""
+    return file.with_name(file.name + ".refused")
+
+
+def require_beside(file: Path, export: str | None) -> None:
+    """ConflictError if something else stands where the refused lines of this export's file go."""
+    require_free(beside(file), None if export is None else _name(export))
+
+
+def _name(export: str) -> str:
+    return f"refused-{export}"
+
+
+class Aside:
+    """The lines of one file that are refused. Eight bytes each."""
+
+    def __init__(self, file: Path, known: Mapping[str, Imported], refusal: Refusal, say: Say) -> None:
+        """`known`: how far imports are."""
+        self._file = file
+        self._known = known
+        self._refusal = refusal
+        self._say = say
+        self._places = array("q")  # they rise
+        self._shown: list[str] = []
+        self._before = 0
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def has(self, place: int) -> bool:
+        """Whether the line at that place is one."""
+        index = bisect_left(self._places, place)
+        return index < len(self._places) and self._places[index] == place
+
+    def write(self) -> None:
+        """Finds them, and has them on the disk before anything says that they are done with. Those that an
+        import has passed before stay in the file.
+        """
+        first = next(read_file(self._file), None)
+        if first is None:
+            return
+        export, out = first.message.export, beside(self._file)
+        require_beside(self._file, export)
+        refused = self._refused()
+        head = next(refused, None)
+        if head is None and not out.exists():
+            return
+        now = () if head is None else chain((head,), refused)
+        lines = chain(self._passed(out, export), now)
+        write_file(out, _name(export), (msgspec.structs.replace(one, export=_name(export)) for one in lines))
+        self._say_all(out)
+
+    def _refused(self) -> Iterator[MessageLine]:
+        for _, line in read_file(self._file):
+            done = self._known.get(line.export)
+            if done is not None and done.has(line.place):
+                continue
+            rest = None if done is None else done.rest_at(line.place)
+            refusal = self._refusal(line, rest)
+            if refusal is None:
+                continue
+            self._places.append(line.place)
+            if len(self._shown) < _SHOWN:
+                self._shown.append(f"{id_of(line)} ({': '.join(refusal)})")
+            yield line if rest is None else left_of(line, rest)
+
+    def _passed(self, out: Path, export: str) -> Iterator[MessageLine]:
+        """Not what a run has written that was killed before it had passed it: it may be taken by now."""
+        done = self._known.get(export)
+        if done is None or not out.exists():
+            return
+        for _, line in read_file(out):
+            if done.has(line.place):
+                self._before += 1
+                yield line
+
+    def _say_all(self, out: Path) -> None:
+        if self._before:
+            self._say(f"{out} has {self._before} messages that were refused before")
+        if self._places:
+            self._say(
+                f"{len(self._places)} messages are refused, among them {', '.join(self._shown)}: they are in"
+                f" {out} alone, to be imported from there once the cluster takes them"
+            )
