@@ -25,7 +25,7 @@ def _parts(glob: str) -> Iterator[str]:
 
 
 def _class_end(glob: str, start: int) -> int:
-    """Of a class of characters; what has none is the bracket itself. A `]` that comes first is one of them."""
+    """Of a class of characters; what has no end is the bracket itself. A `]` that comes first is a member."""
     first = start + 1 + glob.startswith("!", start + 1)
     end = glob.find("]", first + 1)
     return start + 1 if end < 0 else end + 1

@@ -30,10 +30,10 @@ _INPUT, _RULE, CRON_FLAW = "input", "rule", "cron_flaw"
 class Requests:
     """What a frame asks for.
 
-    `records`: `key` and `value` (binary), `headers` (array of key and value), `partition` (int; null: by the
-    key, as Kafka's Java client does it), as Spark's Kafka sink takes them. `rejected`: the frame's own columns
-    of each row that the service would reject, with `reject_code` (string; docs/wire-format.md) and
-    `reject_detail` (string).
+    `records`: `key` and `value` (binary), `headers` (array of key and value), and, if the frame has sources,
+    `partition` (int; null: by the key, as Kafka's Java client does it), as Spark's Kafka sink takes them.
+    `rejected`: the frame's own columns of each row that the service would reject, with `reject_code` (string;
+    docs/wire-format.md) and `reject_detail` (string).
     """
 
     records: DataFrame
@@ -62,18 +62,28 @@ def requests(
         WrongInput: a column that is none of a request, or cannot be read as one.
     """
     _require_free(frame)
-    moment_ms = clock_ms() if now_ms is None else now_ms
-    rows, texts = _rows(frame, job, columns or {}, settings, moment_ms)
-    verdict = Verdict(texts, settings, moment_ms)
-    judged = rows.withColumn(_RULE, verdict.rule())
-    rule = F.col(_RULE)
+    rows = judged(frame, settings, job, columns or {}, clock_ms() if now_ms is None else now_ms)
+    record = [name for name in rows.columns if name not in {_INPUT, REJECT_CODE, REJECT_DETAIL}]
+    is_sound = F.col(REJECT_CODE).isNull()
     return Requests(
-        judged.where(rule.isNull()).select(*_record(texts)),
-        judged.where(rule.isNotNull()).select(
-            f"{_INPUT}.*",
-            verdict.code(rule).alias(REJECT_CODE),
-            verdict.detail(rule).alias(REJECT_DETAIL),
-        ),
+        rows.where(is_sound).select(*record),
+        rows.where(~is_sound).select(f"{_INPUT}.*", REJECT_CODE, REJECT_DETAIL),
+    )
+
+
+def judged(
+    frame: DataFrame, settings: ClusterSettings, job: str | None, columns: Mapping[str, str], now_ms: int
+) -> DataFrame:
+    """Each row, as `input`, with the record that it becomes, and why that would be rejected; null: it would
+    not.
+    """
+    rows, texts = _rows(frame, job, columns, settings, now_ms)
+    verdict, rule = Verdict(texts, settings, now_ms), F.col(_RULE)
+    return rows.withColumn(_RULE, verdict.rule()).select(
+        _INPUT,
+        verdict.code(rule).alias(REJECT_CODE),
+        verdict.detail(rule).alias(REJECT_DETAIL),
+        *_record(texts),
     )
 
 
