@@ -1,4 +1,4 @@
-"""A frame of requests against the wire format's own parser: the same rows are rejected, with the same code."""
+"""A frame of requests against the wire format's own parser: the same rows are rejected, by the same code."""
 
 from __future__ import annotations
 
