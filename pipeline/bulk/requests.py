@@ -1,0 +1,213 @@
+"""From a frame of requests to records of the buffer, and the rows that the service would reject."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from delayline import headers as h
+from delayline.recurrence import parse_cron
+from delayline.settings import ClusterSettings
+from delayline.times import now_ms as clock_ms
+from delayline.times import parse_duration
+from pipeline.bulk.columns import COLUMNS, HEADERS_TYPE, header_values, ms_of
+from pipeline.bulk.first import with_first
+from pipeline.bulk.rules import Verdict
+from pipeline.bulk.times import time_of
+from pipeline.errors import WrongInput
+
+REJECT_CODE, REJECT_DETAIL = "reject_code", "reject_detail"
+_DIGEST_LENGTH: Final = 32
+_MOMENTS: Final = ("due", "expire_at", "until")
+_INPUT, _RULE, CRON_FLAW = "input", "rule", "cron_flaw"
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What a frame asks for.
+
+    `records`: `key` and `value` (binary), `headers` (array of key and value), and, if the frame has sources,
+    `partition` (int; null: by the key, as Kafka's Java client does it), as Spark's Kafka sink takes them.
+    `rejected`: the frame's own columns of each row that the service would reject, with `reject_code` (string;
+    docs/wire-format.md) and `reject_detail` (string).
+    """
+
+    records: DataFrame
+    rejected: DataFrame
+
+
+def requests(
+    frame: DataFrame,
+    settings: ClusterSettings,
+    *,
+    job: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    now_ms: int | None = None,
+) -> Requests:
+    """What a frame asks of a cluster with these settings. Nothing is computed yet.
+
+    Args:
+        frame: one request a row, in the columns of `pipeline.bulk.columns.COLUMNS`.
+        settings: of the cluster.
+        job: a name for what is asked. A schedule without an id gets one, made of the job's name and the row:
+            equal rows are counted, and all else is told from it. The same frame gives the same ids again.
+        columns: for columns of other names, what stands for which: an expression of SQL for each.
+        now_ms: since when a delay counts; by default, now.
+
+    Raises:
+        WrongInput: a column that is none of a request, or cannot be read as one.
+    """
+    _require_free(frame)
+    rows = judged(frame, settings, job, columns or {}, clock_ms() if now_ms is None else now_ms)
+    record = [name for name in rows.columns if name not in {_INPUT, REJECT_CODE, REJECT_DETAIL}]
+    is_sound = F.col(REJECT_CODE).isNull()
+    return Requests(
+        rows.where(is_sound).select(*record),
+        rows.where(~is_sound).select(f"{_INPUT}.*", REJECT_CODE, REJECT_DETAIL),
+    )
+
+
+def judged(
+    frame: DataFrame, settings: ClusterSettings, job: str | None, columns: Mapping[str, str], now_ms: int
+) -> DataFrame:
+    """Each row, as `input`, with the record that it becomes, and why that would be rejected; null: it would
+    not.
+    """
+    rows, texts = _rows(frame, job, columns, settings, now_ms)
+    verdict, rule = Verdict(texts, settings, now_ms), F.col(_RULE)
+    return rows.withColumn(_RULE, verdict.rule()).select(
+        _INPUT,
+        verdict.code(rule).alias(REJECT_CODE),
+        verdict.detail(rule).alias(REJECT_DETAIL),
+        *_record(texts),
+    )
+
+
+def _rows(
+    frame: DataFrame, job: str | None, columns: Mapping[str, str], settings: ClusterSettings, now_ms: int
+) -> tuple[DataFrame, dict[str, Column]]:
+    """Each row of the frame, as `input`, with the texts of its headers and what they say; and the texts."""
+    values = header_values(frame, columns)
+    own = F.struct(*(F.col(f"`{name}`") for name in frame.columns)).alias(_INPUT)
+    numbers = {name: value.ms for name, value in values.items() if value.ms is not None}
+    texts = (value.text.alias(name) for name, value in values.items())
+    rows = frame.select(own, *texts, *(ms.alias(ms_of(name)) for name, ms in numbers.items()))
+    for name, read in _READ_ONCE.items():
+        if name in values and name not in numbers:
+            rows = _with_what_is_read(rows, name, *read)
+    for name in _MOMENTS:
+        if name in values and name not in numbers:
+            rows = rows.withColumn(ms_of(name), time_of(F.col(name)))
+    rows = with_first(_with_ids(rows, job), values, settings, now_ms)
+    named = (name for name in rows.columns if name in COLUMNS or name == CRON_FLAW)
+    return rows, {name: F.col(name) for name in named}
+
+
+def _require_free(frame: DataFrame) -> None:
+    for name in (REJECT_CODE, REJECT_DETAIL):
+        if name in frame.columns:
+            raise WrongInput(f"column {name!r} is where what is wrong is said: rename yours")
+
+
+def _with_ids(rows: DataFrame, job: str | None) -> DataFrame:
+    """A schedule that has no id has one made. Those that have one are not sorted for that."""
+    if job is None:
+        return rows if "id" in rows.columns else rows.withColumn("id", F.lit(None).cast("string"))
+    is_schedule = _is_schedule(rows.columns)
+    if "id" not in rows.columns and "op" not in rows.columns:
+        return _with_made_ids(rows, job)
+    given = rows if "id" in rows.columns else rows.withColumn("id", F.lit(None).cast("string"))
+    needs = is_schedule & F.col("id").isNull()
+    return given.where(~needs).unionByName(_with_made_ids(given.where(needs).drop("id"), job))
+
+
+def _with_made_ids(rows: DataFrame, job: str) -> DataFrame:
+    digested = rows.withColumn("digest", F.substring(F.sha2(F.to_json(_INPUT), 256), 1, _DIGEST_LENGTH))
+    equal = Window.partitionBy("digest").orderBy("digest")
+    made = F.concat_ws("/", F.lit(job), F.col("digest"), F.row_number().over(equal).cast("string"))
+    return digested.withColumn("id", made).drop("digest")
+
+
+def _is_schedule(has: Collection[str]) -> Column:
+    """Never null."""
+    if "op" not in has:
+        return F.lit(True)
+    return F.coalesce(F.col("op") == h.OP_SCHEDULE.decode(), F.lit(True))
+
+
+def _with_what_is_read(
+    rows: DataFrame, text: str, read: str, reads: Callable[[str], object], type_: str
+) -> DataFrame:
+    """Python reads the texts of a column, each of them once: there are far fewer of them than rows."""
+    texts = rows.select(text).where(F.col(text).isNotNull()).distinct()
+    return rows.join(texts.withColumn(read, F.udf(reads, type_)(text)), text, "left")
+
+
+def _cron_flaw(text: str) -> str | None:
+    try:
+        parse_cron(text.encode())
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _duration_ms(text: str) -> int | None:
+    try:
+        return parse_duration(text.encode())
+    except ValueError:
+        return None
+
+
+_READ_ONCE: Final = {
+    "delay": (ms_of("delay"), _duration_ms, "long"),
+    "interval": (ms_of("interval"), _duration_ms, "long"),
+    "cron": (CRON_FLAW, _cron_flaw, "string"),
+}
+
+
+def _record(asked: Mapping[str, Column]) -> list[Column]:
+    """Key, value and headers; the partition where a cancel names a source, which is in it."""
+    is_schedule = _is_schedule(asked)
+    no_data = F.lit(None).cast("binary")
+    record = [
+        F.col("id").cast("binary").alias("key"),
+        F.when(is_schedule, asked.get("value", no_data)).alias("value"),
+        _headers(asked, is_schedule).alias("headers"),
+    ]
+    if "source" in asked:
+        of_source = F.split_part("source", F.lit("/"), F.lit(2)).try_cast("int")
+        record.append(F.when(_is_by_source(asked), of_source).alias("partition"))
+    return record
+
+
+def _headers(asked: Mapping[str, Column], is_schedule: Column) -> Column:
+    """The user's own, then the service's."""
+    parts = [F.when(is_schedule, asked["headers"])] if "headers" in asked else []
+    for name, column in COLUMNS.items():
+        if name in asked and column.header is not None and name not in {"op", "if_exists", "source"}:
+            parts.append(_header(column.header, asked[name], asked[name].isNotNull()))
+    if "op" in asked:
+        parts.append(_header(h.H_OP, asked["op"], ~is_schedule))
+    if "source" in asked:
+        parts.append(_header(h.H_SOURCE, asked["source"], _is_by_source(asked)))
+    if_exists = F.coalesce(asked.get("if_exists", F.lit(None)), F.lit(h.KEEP.decode()))
+    parts.append(_header(h.H_IF_EXISTS, if_exists, is_schedule))
+    parts.append(_header(h.H_TARGET_KEY, asked.get("key", F.lit(None).cast("binary")), is_schedule))
+    none = F.array().cast(HEADERS_TYPE)
+    return F.concat(*(F.coalesce(part, none) for part in parts))
+
+
+def _header(key: str, value: Column, is_there: Column) -> Column:
+    """An array of the header, or null."""
+    pair = F.struct(F.lit(key).alias("key"), value.cast("binary").alias("value"))
+    return F.when(is_there, F.array(pair))
+
+
+def _is_by_source(asked: Mapping[str, Column]) -> Column:
+    if "op" not in asked:
+        return F.lit(False)
+    return F.coalesce((asked["op"] == h.OP_CANCEL.decode()) & asked["source"].isNotNull(), F.lit(False))
