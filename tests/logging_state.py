@@ -19,7 +19,7 @@ def restored_logging() -> Iterator[None]:
     """
     root, ours = logging.getLogger(), logging.getLogger(logs.ROOT)
     handlers, level, our_level = root.handlers[:], root.level, ours.level
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
     try:
         yield
     finally:

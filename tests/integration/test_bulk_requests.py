@@ -162,7 +162,7 @@ def random_row(dice: random.Random) -> dict[str, Any]:
 def parsed(record: SparkRow) -> Request:
     """By the service, behind all that a source could name."""
     key = None if record["key"] is None else bytes(record["key"])
-    partition = record["partition"]
+    partition = record.asDict().get("partition")
     if partition is None:
         partition = 0 if key is None else partition_for(key, SETTINGS.partitions)
     value = None if record["value"] is None else bytes(record["value"])
@@ -179,10 +179,7 @@ def asked(frame: DataFrame, **how: Any) -> list[Request]:
     found = requests(frame, SETTINGS, job="job", now_ms=NOW_MS, **how)
     rejected = found.rejected.select(REJECT_CODE, REJECT_DETAIL).collect()
     assert rejected == []
-    records = found.records
-    if "partition" not in records.columns:
-        records = records.withColumn("partition", F.lit(None).cast("int"))
-    return [parsed(record) for record in records.collect()]
+    return [parsed(record) for record in found.records.collect()]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
