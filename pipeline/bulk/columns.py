@@ -78,6 +78,8 @@ COLUMNS: Final[Mapping[str, RequestColumn]] = {
     "missed": RequestColumn(Kind.TEXT, h.H_MISSED, "all (also where it is null), latest or skip"),
 }
 TIMES: Final = ("due", "delay", "level")
+CRON_FLAW: Final = "cron_flaw"
+"""The column that says what is wrong with `cron`; null: nothing."""
 
 
 def ms_of(name: str) -> str:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from delayline.recurrence import MOST_PASSED, SAME_INTERVAL, SHORTEST_MS
 from delayline.settings import ClusterSettings
+from pipeline.bulk.asked import Asked
 from pipeline.bulk.columns import TIMES, ms_of
 
 START_MS, FIRST_MS = "start_ms", "first_ms"
@@ -28,8 +29,7 @@ def with_first(rows: DataFrame, has: Collection[str], settings: ClusterSettings,
     if "interval" not in has:
         return started.withColumn(FIRST_MS, F.col(START_MS))
     interval_ms = F.greatest(_at_most(F.col(ms_of("interval")), _FAR_MS), F.lit(SHORTEST_MS))
-    timed = [F.col(name).isNotNull() for name in TIMES if name in has]
-    is_timed = F.coalesce(*(F.when(one, F.lit(True)) for one in timed), F.lit(False))
+    is_timed = Asked({name: F.col(name) for name in TIMES if name in has}).has(*TIMES)
     begins_ms = F.when(is_timed, F.col(START_MS)).otherwise(F.col(START_MS) + interval_ms)
     begun = started.withColumn("interval_ms_", interval_ms).withColumn("begins_ms", begins_ms)
     first = F.when(F.col(ms_of("interval")).isNull(), F.col(START_MS)).otherwise(_stepped_ms(has, now_ms))

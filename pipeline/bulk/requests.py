@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from delayline import headers as h
 from delayline.recurrence import parse_cron
 from delayline.settings import ClusterSettings
 from delayline.times import now_ms as clock_ms
 from delayline.times import parse_duration
-from pipeline.bulk.columns import COLUMNS, HEADERS_TYPE, header_values, ms_of
+from pipeline.bulk.asked import Asked
+from pipeline.bulk.columns import COLUMNS, CRON_FLAW, HEADERS_TYPE, header_values, ms_of
 from pipeline.bulk.first import with_first
 from pipeline.bulk.rules import Verdict
 from pipeline.bulk.times import time_of
@@ -23,7 +23,7 @@ from pipeline.errors import WrongInput
 REJECT_CODE, REJECT_DETAIL = "reject_code", "reject_detail"
 _DIGEST_LENGTH: Final = 32
 _MOMENTS: Final = ("due", "expire_at", "until")
-_INPUT, _RULE, CRON_FLAW = "input", "rule", "cron_flaw"
+_INPUT, _RULE = "input", "rule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +77,21 @@ def judged(
     """Each row, as `input`, with the record that it becomes, and why that would be rejected; null: it would
     not.
     """
-    rows, texts = _rows(frame, job, columns, settings, now_ms)
-    verdict, rule = Verdict(texts, settings, now_ms), F.col(_RULE)
+    rows = _rows(frame, job, columns, settings, now_ms)
+    asked = Asked({name: F.col(name) for name in rows.columns if name in COLUMNS})
+    verdict, rule = Verdict(asked, settings, now_ms), F.col(_RULE)
     return rows.withColumn(_RULE, verdict.rule()).select(
         _INPUT,
         verdict.code(rule).alias(REJECT_CODE),
         verdict.detail(rule).alias(REJECT_DETAIL),
-        *_record(texts),
+        *_record(asked),
     )
 
 
 def _rows(
     frame: DataFrame, job: str | None, columns: Mapping[str, str], settings: ClusterSettings, now_ms: int
-) -> tuple[DataFrame, dict[str, Column]]:
-    """Each row of the frame, as `input`, with the texts of its headers and what they say; and the texts."""
+) -> DataFrame:
+    """Each row of the frame, as `input`, with the texts of its headers and what they say."""
     values = header_values(frame, columns)
     own = F.struct(*(F.col(f"`{name}`") for name in frame.columns)).alias(_INPUT)
     numbers = {name: value.ms for name, value in values.items() if value.ms is not None}
@@ -102,9 +103,7 @@ def _rows(
     for name in _MOMENTS:
         if name in values and name not in numbers:
             rows = rows.withColumn(ms_of(name), time_of(F.col(name)))
-    rows = with_first(_with_ids(rows, job), values, settings, now_ms)
-    named = (name for name in rows.columns if name in COLUMNS or name == CRON_FLAW)
-    return rows, {name: F.col(name) for name in named}
+    return with_first(_with_ids(rows, job), values, settings, now_ms)
 
 
 def _require_free(frame: DataFrame) -> None:
@@ -115,14 +114,12 @@ def _require_free(frame: DataFrame) -> None:
 
 def _with_ids(rows: DataFrame, job: str | None) -> DataFrame:
     """A schedule that has no id has one made. Those that have one are not sorted for that."""
-    if job is None:
-        return rows if "id" in rows.columns else rows.withColumn("id", F.lit(None).cast("string"))
-    is_schedule = _is_schedule(rows.columns)
-    if "id" not in rows.columns and "op" not in rows.columns:
-        return _with_made_ids(rows, job)
     given = rows if "id" in rows.columns else rows.withColumn("id", F.lit(None).cast("string"))
-    needs = is_schedule & F.col("id").isNull()
-    return given.where(~needs).unionByName(_with_made_ids(given.where(needs).drop("id"), job))
+    if job is None:
+        return given
+    needs = Asked({name: F.col(name) for name in ("op",) if name in rows.columns}).is_schedule
+    needs &= F.col("id").isNull()
+    return given.where(~needs).unionByName(_with_made_ids(given.where(needs), job))
 
 
 def _with_made_ids(rows: DataFrame, job: str) -> DataFrame:
@@ -130,13 +127,6 @@ def _with_made_ids(rows: DataFrame, job: str) -> DataFrame:
     equal = Window.partitionBy("digest").orderBy("digest")
     made = F.concat_ws("/", F.lit(job), F.col("digest"), F.row_number().over(equal).cast("string"))
     return digested.withColumn("id", made).drop("digest")
-
-
-def _is_schedule(has: Collection[str]) -> Column:
-    """Never null."""
-    if "op" not in has:
-        return F.lit(True)
-    return F.coalesce(F.col("op") == h.OP_SCHEDULE.decode(), F.lit(True))
 
 
 def _with_what_is_read(
@@ -169,45 +159,23 @@ _READ_ONCE: Final = {
 }
 
 
-def _record(asked: Mapping[str, Column]) -> list[Column]:
+def _record(asked: Asked) -> list[Column]:
     """Key, value and headers; the partition where a cancel names a source, which is in it."""
-    is_schedule = _is_schedule(asked)
-    no_data = F.lit(None).cast("binary")
     record = [
         F.col("id").cast("binary").alias("key"),
-        F.when(is_schedule, asked.get("value", no_data)).alias("value"),
-        _headers(asked, is_schedule).alias("headers"),
+        F.when(asked.is_schedule, asked.data("value")).alias("value"),
+        _headers(asked).alias("headers"),
     ]
-    if "source" in asked:
-        of_source = F.split_part("source", F.lit("/"), F.lit(2)).try_cast("int")
-        record.append(F.when(_is_by_source(asked), of_source).alias("partition"))
+    for name in asked.present("source"):
+        of_source = F.split_part(asked.text(name), F.lit("/"), F.lit(2)).try_cast("int")
+        record.append(F.when(asked.is_by_source, of_source).alias("partition"))
     return record
 
 
-def _headers(asked: Mapping[str, Column], is_schedule: Column) -> Column:
+def _headers(asked: Asked) -> Column:
     """The user's own, then the service's."""
-    parts = [F.when(is_schedule, asked["headers"])] if "headers" in asked else []
-    for name, column in COLUMNS.items():
-        if name in asked and column.header is not None and name not in {"op", "if_exists", "source"}:
-            parts.append(_header(column.header, asked[name], asked[name].isNotNull()))
-    if "op" in asked:
-        parts.append(_header(h.H_OP, asked["op"], ~is_schedule))
-    if "source" in asked:
-        parts.append(_header(h.H_SOURCE, asked["source"], _is_by_source(asked)))
-    if_exists = F.coalesce(asked.get("if_exists", F.lit(None)), F.lit(h.KEEP.decode()))
-    parts.append(_header(h.H_IF_EXISTS, if_exists, is_schedule))
-    parts.append(_header(h.H_TARGET_KEY, asked.get("key", F.lit(None).cast("binary")), is_schedule))
-    none = F.array().cast(HEADERS_TYPE)
-    return F.concat(*(F.coalesce(part, none) for part in parts))
-
-
-def _header(key: str, value: Column, is_there: Column) -> Column:
-    """An array of the header, or null."""
-    pair = F.struct(F.lit(key).alias("key"), value.cast("binary").alias("value"))
-    return F.when(is_there, F.array(pair))
-
-
-def _is_by_source(asked: Mapping[str, Column]) -> Column:
-    if "op" not in asked:
-        return F.lit(False)
-    return F.coalesce((asked["op"] == h.OP_CANCEL.decode()) & asked["source"].isNotNull(), F.lit(False))
+    parts = [F.when(asked.is_schedule, asked.text(name)) for name in asked.present("headers")]
+    for key, value, is_sent in asked.sent_headers():
+        pair = F.struct(F.lit(key).alias("key"), value.cast("binary").alias("value"))
+        parts.append(F.when(is_sent, F.array(pair)))
+    return F.concat(*(F.coalesce(part, F.array().cast(HEADERS_TYPE)) for part in parts))

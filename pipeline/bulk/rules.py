@@ -7,8 +7,7 @@ moment of the check, and whether a source is before its cancel is not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import reduce
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column
@@ -23,7 +22,8 @@ from delayline.settings import FIRST_MEANING, ClusterSettings
 from delayline.sizes import HEADER_BYTES
 from delayline.times import MAX_MS
 from node.kafka.fetch.records import MOST_HEADERS
-from pipeline.bulk.columns import COLUMNS, TIMES, ms_of
+from pipeline.bulk.asked import Asked
+from pipeline.bulk.columns import COLUMNS, CRON_FLAW, TIMES
 from pipeline.bulk.first import FIRST_MS
 from pipeline.bulk.patterns import java_pattern
 
@@ -46,11 +46,8 @@ class Rule(NamedTuple):
 class Verdict:
     """What is wrong with a row, by the first rule that it breaks."""
 
-    def __init__(self, texts: Mapping[str, Column], settings: ClusterSettings, now_ms: int) -> None:
-        """`texts`: the columns that the frame has, as `header_texts` gives them, and `cron_flaw` beside
-        `cron`.
-        """
-        asked = _Asked(texts)
+    def __init__(self, asked: Asked, settings: ClusterSettings, now_ms: int) -> None:
+        """Of rows that have their milliseconds, their first delivery and, beside `cron`, `cron_flaw`."""
         self._rules = [
             *_ops(asked),
             *_own_headers(asked),
@@ -77,54 +74,14 @@ class Verdict:
         return F.get(F.array(*(F.lit(str(one.code)) for one in self._rules)), rule)
 
     def detail(self, rule: Column) -> Column:
-        """And what is wrong, in a line. It is not made of rows that are sound, or of no use to who sends."""
+        """And what is wrong, in a line."""
         said = F.lit(None).cast("string")
         for number, one in enumerate(self._rules):
             said = F.when(rule == number, one.detail).otherwise(said)
         return said
 
 
-class _Asked:
-    """What a row has."""
-
-    def __init__(self, texts: Mapping[str, Column]) -> None:
-        self._texts = texts
-        op = texts.get("op")
-        self.is_schedule = F.lit(True) if op is None else op.isNull() | (op == h.OP_SCHEDULE.decode())
-        self.is_cancel = self._is_op(h.OP_CANCEL)
-        self.is_reschedule = self._is_op(h.OP_RESCHEDULE)
-
-    def _is_op(self, op: bytes) -> Column:
-        return (
-            F.coalesce(self._texts["op"] == op.decode(), F.lit(False))
-            if "op" in self._texts
-            else F.lit(False)
-        )
-
-    def has(self, *names: str) -> Column:
-        """Whether the row has any of them."""
-        there = [self._texts[name].isNotNull() for name in names if name in self._texts]
-        return reduce(Column.__or__, there, F.lit(False))
-
-    def count(self, *names: str) -> Column:
-        """How many of them the row has."""
-        there = [self._texts[name].isNotNull().cast("int") for name in names if name in self._texts]
-        return reduce(Column.__add__, there, F.lit(0))
-
-    def text(self, name: str) -> Column:
-        """Null where the row, or the frame, has none."""
-        return self._texts.get(name, F.lit(None).cast("string"))
-
-    def ms(self, name: str) -> Column:
-        """What a time or a duration says; null where it is none."""
-        return F.col(ms_of(name)) if name in self._texts else F.lit(None).cast("long")
-
-    def present(self, *names: str) -> Iterator[str]:
-        """Those of the frame."""
-        return (name for name in names if name in self._texts)
-
-
-def _own_headers(asked: _Asked) -> Iterator[Rule]:
+def _own_headers(asked: Asked) -> Iterator[Rule]:
     """As the client has it (delayline/requests.py): a delay- header has a column of its own."""
     for _ in asked.present("headers"):
         keys, of = F.transform(asked.text("headers"), lambda header: header["key"]), asked.is_schedule
@@ -147,7 +104,7 @@ def _own_headers(asked: _Asked) -> Iterator[Rule]:
         )
 
 
-def _ops(asked: _Asked) -> Iterator[Rule]:
+def _ops(asked: Asked) -> Iterator[Rule]:
     for name in asked.present("op"):
         op = asked.text(name)
         yield Rule(
@@ -157,7 +114,7 @@ def _ops(asked: _Asked) -> Iterator[Rule]:
         )
 
 
-def _only_for(asked: _Asked, of: Column, allowed: frozenset[str]) -> Iterator[Rule]:
+def _only_for(asked: Asked, of: Column, allowed: frozenset[str]) -> Iterator[Rule]:
     """Key, value and headers are not sent with a cancel or a reschedule."""
     for name in asked.present(*COLUMNS):
         if name not in allowed | _NOT_HEADERS:
@@ -165,7 +122,7 @@ def _only_for(asked: _Asked, of: Column, allowed: frozenset[str]) -> Iterator[Ru
             yield Rule(RejectCode.HEADER_NOT_ALLOWED, of & asked.has(name), detail)
 
 
-def _targets(asked: _Asked, settings: ClusterSettings) -> Iterator[Rule]:
+def _targets(asked: Asked, settings: ClusterSettings) -> Iterator[Rule]:
     target, names = asked.text("target"), ClusterNames(settings.cluster)
     of = asked.is_schedule
     yield Rule(RejectCode.NO_TARGET, of & target.isNull(), F.lit("target is null: say where it is to go"))
@@ -189,7 +146,7 @@ def _targets(asked: _Asked, settings: ClusterSettings) -> Iterator[Rule]:
         )
 
 
-def _times(asked: _Asked) -> Iterator[Rule]:
+def _times(asked: Asked) -> Iterator[Rule]:
     """A row without a time is not delivered at once, as a record is: more often a cast has failed."""
     of = ~asked.is_cancel
     yield Rule(
@@ -212,7 +169,7 @@ def _times(asked: _Asked) -> Iterator[Rule]:
     )
 
 
-def _unread(name: str, code: RejectCode, of: Column, asked: _Asked) -> Rule:
+def _unread(name: str, code: RejectCode, of: Column, asked: Asked) -> Rule:
     """A text that is no time, or no duration."""
     text = asked.text(name)
     return Rule(
@@ -226,17 +183,16 @@ def _meant(name: str) -> str:
     return COLUMNS[name].kind.value
 
 
-def _names(asked: _Asked, settings: ClusterSettings) -> Iterator[Rule]:
-    id_, source = asked.text("id"), asked.text("source")
+def _names(asked: Asked, settings: ClusterSettings) -> Iterator[Rule]:
+    id_ = asked.text("id")
     yield Rule(
         RejectCode.HEADER_NOT_ALLOWED,
-        asked.is_cancel & id_.isNotNull() & source.isNotNull(),
+        asked.is_by_source & id_.isNotNull(),
         F.lit("id and source are both there: give the one that is meant"),
     )
-    by_source = asked.is_cancel & source.isNotNull()
     yield Rule(
         RejectCode.NO_ID,
-        (asked.is_reschedule | asked.is_cancel & source.isNull()) & id_.isNull(),
+        ~asked.is_schedule & ~asked.is_by_source & id_.isNull(),
         F.lit("id is null: say which message is meant"),
     )
     sound = F.is_valid_utf8(id_) & F.octet_length(id_).between(1, ID_MAX_BYTES)
@@ -246,7 +202,7 @@ def _names(asked: _Asked, settings: ClusterSettings) -> Iterator[Rule]:
         _says("id is ", id_, f": use 1 to {ID_MAX_BYTES} bytes of UTF-8"),
     )
     for name in asked.present("source"):
-        yield from _sources(by_source, asked.text(name), settings)
+        yield from _sources(asked.is_by_source, asked.text(name), settings)
 
 
 def _sources(of: Column, source: Column, settings: ClusterSettings) -> Iterator[Rule]:
@@ -264,7 +220,7 @@ def _sources(of: Column, source: Column, settings: ClusterSettings) -> Iterator[
     )
 
 
-def _others(asked: _Asked) -> Iterator[Rule]:
+def _others(asked: Asked) -> Iterator[Rule]:
     for name in asked.present("partition"):
         partition = asked.text(name)
         yield Rule(
@@ -283,18 +239,18 @@ def _others(asked: _Asked) -> Iterator[Rule]:
         )
 
 
-def _recurrence(asked: _Asked) -> Iterator[Rule]:
+def _recurrence(asked: Asked) -> Iterator[Rule]:
     together = (
         (asked.has(*RECURRING) & (asked.count("cron", "interval") != 1), "give one of interval and cron"),
         (asked.has("time_zone") & ~asked.has("cron"), "time_zone goes with cron only"),
         (asked.has("interval_factor") & ~asked.has("interval"), "interval_factor goes with interval only"),
     )
-    if not any(True for _ in asked.present(*RECURRING)):
+    if not asked.present(*RECURRING):
         return
     for broken, detail in together:
         yield Rule(RejectCode.BAD_RECURRENCE, broken, F.lit(detail))
     for name in asked.present("cron"):
-        cron_flaw = asked.text("cron_flaw")
+        cron_flaw = F.col(CRON_FLAW)
         yield Rule(
             RejectCode.BAD_CRON, cron_flaw.isNotNull(), _says("cron is ", asked.text(name), ": ", cron_flaw)
         )
@@ -320,7 +276,7 @@ def _recurrence(asked: _Asked) -> Iterator[Rule]:
         )
 
 
-def _beside_the_interval(asked: _Asked) -> Iterator[Rule]:
+def _beside_the_interval(asked: Asked) -> Iterator[Rule]:
     for name in asked.present("interval_factor"):
         yield Rule(
             RejectCode.BAD_INTERVAL_FACTOR,
@@ -348,9 +304,9 @@ def _beside_the_interval(asked: _Asked) -> Iterator[Rule]:
         )
 
 
-def _first_delivery(asked: _Asked, settings: ClusterSettings, now_ms: int) -> Iterator[Rule]:
+def _first_delivery(asked: Asked, settings: ClusterSettings, now_ms: int) -> Iterator[Rule]:
     first_ms, interval_ms = F.col(FIRST_MS), asked.ms("interval")
-    if any(True for _ in asked.present("interval")):
+    if asked.present("interval"):
         yield Rule(
             RejectCode.BAD_INTERVAL_FACTOR,
             interval_ms.isNotNull() & first_ms.isNull(),
@@ -373,7 +329,7 @@ def _first_delivery(asked: _Asked, settings: ClusterSettings, now_ms: int) -> It
     )
 
 
-def _size(asked: _Asked, settings: ClusterSettings) -> Iterator[Rule]:
+def _size(asked: Asked, settings: ClusterSettings) -> Iterator[Rule]:
     """`delayline.sizes.request_bytes` of what is sent."""
     if settings.meaning == FIRST_MEANING:
         return
@@ -389,29 +345,24 @@ def _size(asked: _Asked, settings: ClusterSettings) -> Iterator[Rule]:
     )
 
 
-def _size_bytes(asked: _Asked) -> Column:
-    def length(name: str) -> Column:
-        return F.coalesce(F.octet_length(asked.text(name)), F.lit(0))
+def _size_bytes(asked: Asked) -> Column:
+    size = 2 * _length(asked.text("id")) + F.when(asked.is_schedule, _length(asked.data("value"))).otherwise(
+        0
+    )
+    for key, value, is_sent in asked.sent_headers():
+        size = size + F.when(is_sent, len(key) + HEADER_BYTES + 2 * _length(value)).otherwise(0)
+    for name in asked.present("headers"):
+        own = F.aggregate(asked.text(name), F.lit(0), _with_header)
+        size = size + F.when(asked.is_schedule, F.coalesce(own, F.lit(0))).otherwise(0)
+    return size
 
-    def header(key: str, value_bytes: Column) -> Column:
-        return F.lit(len(key) + HEADER_BYTES) + 2 * value_bytes
 
-    size = 2 * length("id")
-    for name in asked.present(*COLUMNS):
-        key = COLUMNS[name].header
-        if key is not None and name not in {"if_exists", "source"}:
-            is_sent = ~asked.is_schedule if name == "op" else asked.has(name)
-            size = size + F.when(is_sent, header(key, length(name))).otherwise(0)
-    if_exists_bytes = F.coalesce(F.octet_length(asked.text("if_exists")), F.lit(len(h.KEEP)))
-    beside = header(h.H_TARGET_KEY, length("key")) + header(h.H_IF_EXISTS, if_exists_bytes) + length("value")
-    for _ in asked.present("headers"):
-        beside = beside + F.coalesce(F.aggregate(asked.text("headers"), F.lit(0), _with_header), F.lit(0))
-    return size + F.when(asked.is_schedule, beside).otherwise(0)
+def _length(of: Column) -> Column:
+    return F.coalesce(F.octet_length(of), F.lit(0))
 
 
 def _with_header(size: Column, header: Column) -> Column:
-    value_bytes = F.coalesce(F.octet_length(header["value"]), F.lit(0))
-    return size + F.octet_length(header["key"]) + value_bytes + HEADER_BYTES
+    return size + _length(header["key"]) + _length(header["value"]) + HEADER_BYTES
 
 
 def _is_number(text: Column, most: int) -> Column:
