@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +27,7 @@ from node.kafka.fetch.protocol import READ_ALL, READ_COMMITTED, MetadataRequest
 
 CLOSE_S: Final = 1.0
 ANSWER_S: Final = 2.0  # of one broker, where any will do
+ONCE_S: Final = 5.0
 NO_ERROR: Final = 0
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -198,6 +200,23 @@ class Brokers:
             return await create_conn(host, port, **self._options)
         except Exception as error:
             raise _unreachable(error, f"{host}:{port}") from error
+
+
+@asynccontextmanager
+async def asked_once(config: Mapping[str, Any], of: str, lacking: str) -> AsyncIterator[Brokers]:
+    """Brokers for one question, which takes no longer than `ONCE_S`. Raises `Unreachable` where there is no
+    answer by then (`lacking` says what is not known of `of`), or no sound one, and `KafkaException`.
+    """
+    brokers = Brokers(config)
+    try:
+        async with asyncio.timeout(ONCE_S):
+            yield brokers
+    except TimeoutError as error:
+        raise Unreachable(KafkaError._TIMED_OUT, f"{of}: {lacking}") from error
+    except (TypeError, ValueError) as error:
+        raise Unreachable(KafkaError._BAD_MSG, f"{of}: no sound answer: {error}") from error
+    finally:
+        await brokers.close()
 
 
 def _unreachable(error: Exception, address: str) -> Unreachable:

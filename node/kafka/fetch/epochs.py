@@ -10,9 +10,8 @@ from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import CompactArray, CompactString, Int16, Int32, Int64, Schema, TaggedFields
 from confluent_kafka import KafkaError
 
-from node.kafka.fetch.brokers import NO_ERROR, Brokers, Unreachable
+from node.kafka.fetch.brokers import NO_ERROR, Unreachable, asked_once
 
-TIMEOUT_S: Final = 5.0
 _CONSUMER: Final = -1
 
 
@@ -87,25 +86,19 @@ def epoch_end(config: Mapping[str, Any], topic: str, partition: int, epoch: int,
     """Where what was written up to an epoch ends, in the log of who leads the partition with `leader_epoch`;
     below zero: it does not know. Raises `Unreachable`, also where another one leads, and `KafkaException`.
     """
-    return asyncio.run(_asked(Brokers(config), topic, partition, epoch, leader_epoch))
+    return asyncio.run(_epoch_end(config, topic, partition, epoch, leader_epoch))
 
 
-async def _asked(brokers: Brokers, topic: str, partition: int, epoch: int, leader_epoch: int) -> int:
+async def _epoch_end(
+    config: Mapping[str, Any], topic: str, partition: int, epoch: int, leader_epoch: int
+) -> int:
     where = f"{topic}/{partition}"
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            leader = (await brokers.lead(topic)).leaders.get(partition)
-            if leader is None:
-                raise Unreachable(KafkaError.LEADER_NOT_AVAILABLE, f"{where} has no leader")
-            request = EpochEndRequest(topic, partition, epoch, leader_epoch)
-            answer = await brokers.ask(leader.broker, request)
-            ((_, ((code, _, _, end, _),), _),) = answer.topics
-    except TimeoutError as error:
-        raise Unreachable(KafkaError._TIMED_OUT, f"{where}: the brokers do not answer") from error
-    except (TypeError, ValueError) as error:
-        raise Unreachable(KafkaError._BAD_MSG, f"{where}: no sound answer: {error}") from error
-    finally:
-        await brokers.close()
+    async with asked_once(config, where, "the brokers do not answer") as brokers:
+        leader = (await brokers.lead(topic)).leaders.get(partition)
+        if leader is None:
+            raise Unreachable(KafkaError.LEADER_NOT_AVAILABLE, f"{where} has no leader")
+        answer = await brokers.ask(leader.broker, EpochEndRequest(topic, partition, epoch, leader_epoch))
+        ((_, ((code, _, _, end, _),), _),) = answer.topics
     if code != NO_ERROR:
         raise Unreachable(code, f"{where}: {KafkaError(code).str()}")
     return int(end)

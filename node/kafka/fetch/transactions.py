@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError
-
-from node.kafka.fetch.brokers import NO_ERROR, Brokers, Unreachable
+from node.kafka.fetch.brokers import NO_ERROR, Brokers, Unreachable, asked_once
 from node.kafka.fetch.transaction_requests import DescribeRequest, ListRequest, ProducersRequest
-
-TIMEOUT_S: Final = 5.0
 
 
 class TransactionOwner(NamedTuple):
@@ -34,29 +30,23 @@ def owners(config: Mapping[str, Any], topic: str, ends: Mapping[int, int]) -> di
     """Who holds the last stable offsets of these partitions, as far as the brokers say. Raises `Unreachable`,
     and `KafkaException`.
     """
-    return asyncio.run(_owners(Brokers(config), topic, ends))
+    return asyncio.run(_owners(config, topic, ends))
 
 
-async def _owners(brokers: Brokers, topic: str, ends: Mapping[int, int]) -> dict[int, TransactionOwner]:
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            leaders = (await brokers.lead(topic)).leaders
-            found: dict[int, int] = {}
-            for partition, end in ends.items():
-                if partition in leaders:
-                    answer = await brokers.ask(leaders[partition].broker, ProducersRequest(topic, partition))
-                    found.update((partition, producer) for producer in _producers_from(answer, end))
-            named = await _named(brokers, sorted(set(found.values())))
-            return {
-                partition: named.get(producer, TransactionOwner(producer))
-                for partition, producer in found.items()
-            }
-    except TimeoutError as error:
-        raise Unreachable(KafkaError._TIMED_OUT, f"{topic}: its producers are not known") from error
-    except (TypeError, ValueError) as error:
-        raise Unreachable(KafkaError._BAD_MSG, f"{topic}: no sound answer: {error}") from error
-    finally:
-        await brokers.close()
+async def _owners(
+    config: Mapping[str, Any], topic: str, ends: Mapping[int, int]
+) -> dict[int, TransactionOwner]:
+    async with asked_once(config, topic, "its producers are not known") as brokers:
+        leaders = (await brokers.lead(topic)).leaders
+        found: dict[int, int] = {}
+        for partition, end in ends.items():
+            if partition in leaders:
+                answer = await brokers.ask(leaders[partition].broker, ProducersRequest(topic, partition))
+                found.update((partition, producer) for producer in _producers_from(answer, end))
+        named = await _named(brokers, sorted(set(found.values())))
+    return {
+        partition: named.get(producer, TransactionOwner(producer)) for partition, producer in found.items()
+    }
 
 
 def _producers_from(answer: Any, end: int) -> list[int]:
