@@ -78,6 +78,7 @@ def once_checked(happens: Callable[[], object]) -> Iterator[None]:
     """That happens in a move once all is checked, and before anything is taken out."""
 
     def begin(*arguments: Any) -> Transactions:
+        patch.undo()
         happens()
         return Transactions(*arguments)
 
@@ -155,23 +156,16 @@ def test_what_is_asked_for_while_it_runs_waits_for_the_same_words_again(
 
 
 def test_what_another_run_has_taken_out_since_the_check_is_not_moved(
-    make_cluster: MakeCluster, typed: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_cluster: MakeCluster, typed: Operator, tmp_path: Path
 ) -> None:
     """It may be in a third cluster by then."""
-    old, new = make_cluster(), make_cluster(partitions=1)
+    old, new, taken = make_cluster(), make_cluster(partitions=1), list[int]()
     start_all(old, new)
     with producer_of(old) as producer:
         producer.schedule(old.target(), b"first", after="1h").result(PATIENCE_S)
-
-        def after_another(*arguments: Any) -> Transactions:
-            monkeypatch.undo()
-            other = tmp_path / "other.jsonl"
-            assert export_(typed, old, other).data["messages"] == 1
-            return Transactions(*arguments)
-
-        monkeypatch.setattr(export, "Transactions", after_another)
+    with once_checked(lambda: taken.append(export_(typed, old, tmp_path / "other.jsonl").data["messages"])):
         done = move(typed, old, new, tmp_path / "moved.jsonl")
-    assert done.code == 5
+    assert (taken, done.code) == ([1], 5)
     assert f"cluster {new.name} has none of them" in done.err
     assert waiting(typed, new) == 0
 
@@ -222,7 +216,7 @@ def test_what_the_new_cluster_refuses_is_said_before_anything_is_taken_out(
 
 
 def test_what_is_moved_out_of_the_new_limit_once_it_is_checked_stays_and_the_others_are_moved(
-    make_cluster: MakeCluster, typed: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_cluster: MakeCluster, typed: Operator, tmp_path: Path
 ) -> None:
     old, new = make_cluster(), make_cluster(partitions=1, max_delay_ms=HOUR_MS, levels_ms=(1,))
     start_all(old, new)
@@ -230,14 +224,8 @@ def test_what_is_moved_out_of_the_new_limit_once_it_is_checked_stays_and_the_oth
     with producer_of(old) as producer:
         producer.schedule(old.target(), b"a", id="a", after="30m").result(PATIENCE_S)
         producer.schedule(old.target(), b"b", id="b", after="30m").result(PATIENCE_S)
-
-        def put_off(*arguments: Any) -> Transactions:
-            producer.reschedule("a", after="3h").outcome(PATIENCE_S)
-            return Transactions(*arguments)
-
-        monkeypatch.setattr(export, "Transactions", put_off)
-        done = move(typed, old, new, file)
-        monkeypatch.undo()
+        with once_checked(lambda: producer.reschedule("a", after="3h").outcome(PATIENCE_S)):
+            done = move(typed, old, new, file)
     assert done.code == 0, done.err
     assert (done.data["imported"], done.data["would_be_refused"], done.data["refused"]) == (1, 1, 0)
     assert "do not stop the old cluster's nodes yet" in done.err
