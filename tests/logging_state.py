@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,12 +13,9 @@ from ops import logs
 
 @contextmanager
 def restored_logging() -> Iterator[None]:
-    """Undo on leaving whatever `ops.logs.configure` did inside. What nodes in this process say before that is
-    no output of a command.
-    """
+    """Undo on leaving whatever `ops.logs.configure` did inside."""
     root, ours = logging.getLogger(), logging.getLogger(logs.ROOT)
     handlers, level, our_level = root.handlers[:], root.level, ours.level
-    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
     try:
         yield
     finally:

@@ -94,12 +94,13 @@ def producer_of(cluster: Cluster) -> DelayProducer:
 
 
 def start_all(old: Cluster, new: Cluster) -> None:
+    """Waits until they lead: what nodes in this process say at their start is no output of a command."""
     for cluster, name in ((old, "old"), (new, "new")):
         for lane in range(cluster.settings.lanes):
             cluster.start_here(f"{name}-{lane}", lane=lane)
     for cluster in (old, new):
         for lane in range(cluster.settings.lanes):
-            cluster.wait_candidates(1, lane)
+            cluster.wait_epoch(1, lane)
 
 
 def survey(typed: Operator, cluster: Cluster) -> Counter[str]:
