@@ -20,6 +20,13 @@ from node.core.ports import Unanswered
 
 TIMEOUT_S: Final = 5.0
 FIRST_TRY_S: Final = 0.1
+REST_S: Final = 0.05
+
+_SOON_ANSWERED: Final = (
+    KafkaError._TIMED_OUT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
 
 Answers = dict[Any, Future[Any]]
 
@@ -40,31 +47,39 @@ def admin_client(client_config: dict[str, Any]) -> AdminClient:
     return AdminClient(client_config | {"allow.auto.create.topics": False})
 
 
-def ask(admin: AdminClient, topic: str, *questions: Callable[[float], Answers]) -> list[Answers]:
-    """The answers to questions that any broker can answer; what is still in doubt after `TIMEOUT_S` has an
-    error. A question gets the seconds for its `request_timeout`; `topic` is one that is asked about.
+def ask(
+    admin: AdminClient,
+    topic: str,
+    *questions: Callable[[float], Answers],
+    within_s: float = TIMEOUT_S,
+) -> list[Answers]:
+    """The answers to questions that brokers can answer; what is still in doubt after that time has an error.
+    A question gets the seconds for its `request_timeout`; `topic` is one that is asked about.
 
     The client asks the broker that was named as the controller to it last, and brokers with KRaft name any
     that they believe to be alive: also one that has just died. It then asks nobody else until its metadata
     is renewed, five minutes by default [measured, librdkafka 2.16]. So they are renewed, and it is asked
-    again.
+    again. So it is where no broker leads the partition that is asked about: a broker may be named as the
+    leader of a new one before it knows of that. A question to a partition's leader has all the time at once:
+    nobody else can answer.
     """
-    until_s, try_s = time.monotonic() + TIMEOUT_S, FIRST_TRY_S
+    until_s, try_s = time.monotonic() + within_s, FIRST_TRY_S
     while True:
         answers = [question(try_s) for question in questions]  # all are out before any is answered
         everything = [future for answered in answers for future in answered.values()]
         wait(everything)
         left_s = until_s - time.monotonic()
-        if left_s <= 0 or not any(_timed_out(future) for future in everything):
+        if left_s <= 0 or not any(_in_doubt(future) for future in everything):
             return answers
+        time.sleep(min(REST_S, left_s))
         with suppress(KafkaException):
             admin.list_topics(topic, timeout=min(try_s, left_s))
         try_s = min(2 * try_s, left_s)
 
 
-def _timed_out(future: Future[Any]) -> bool:
+def _in_doubt(future: Future[Any]) -> bool:
     error = future.exception()
-    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._TIMED_OUT
+    return isinstance(error, KafkaException) and error.args[0].code() in _SOON_ANSWERED
 
 
 def describe(admin: AdminClient, topic: str) -> TopicIdentity:
@@ -118,8 +133,11 @@ def _described_settings(admin: AdminClient, topic: str) -> Future[Any]:
 def end_of(admin: AdminClient, topic: str, partition: int, isolation: IsolationLevel) -> int:
     """Where a partition ends, for who reads so. Raises `Unanswered`."""
     asked = TopicPartition(topic, partition)
-    found = admin.list_offsets(
-        {asked: OffsetSpec.latest()}, isolation_level=isolation, request_timeout=TIMEOUT_S
+    wanted = {asked: OffsetSpec.latest()}
+    (found,) = ask(
+        admin,
+        topic,
+        lambda _: admin.list_offsets(wanted, isolation_level=isolation, request_timeout=TIMEOUT_S),
     )
     try:
         return int(found[asked].result().offset)
@@ -133,8 +151,9 @@ def newest_gone_ms(admin: AdminClient, topic: str, partition: int) -> int | None
     topic says nothing of either. Raises `Unanswered`.
     """
     asked = TopicPartition(topic, partition)
-    first = OffsetSpec.for_timestamp(0)
-    found = admin.list_offsets({asked: first}, request_timeout=TIMEOUT_S)[asked]
+    first = {asked: OffsetSpec.for_timestamp(0)}
+    (answers,) = ask(admin, topic, lambda _: admin.list_offsets(first, request_timeout=TIMEOUT_S))
+    found = answers[asked]
     described = _described_settings(admin, topic)
     try:
         left, config = found.result(), described.result()

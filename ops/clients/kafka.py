@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
 from delayline.names import is_legal_topic
 from node.config import KafkaConfig
 from node.kafka.errors import LastComplaint
+from node.kafka.topics import ask
 from ops.clients.topic import Topic, WantedTopic, min_insync_replicas
 from ops.errors import NotFoundError, OperatorError, UnavailableError, from_kafka
 
@@ -137,9 +138,18 @@ class KafkaAdmin:
     def _offsets(self, topic: str, spec: OffsetSpec) -> dict[int, int]:
         there = self.require(topic)
         wanted = {TopicPartition(topic, partition): spec for partition in there.partitions}
-        futures = self._client.list_offsets(wanted, request_timeout=self._timeout_s)
+        return {partition: one.offset for partition, one in self._listed(topic, wanted).items()}
+
+    def _listed(self, topic: str, wanted: dict[TopicPartition, OffsetSpec]) -> dict[int, Any]:
+        """What their leaders say of these offsets."""
+        (futures,) = ask(
+            self._client,
+            topic,
+            lambda _: self._client.list_offsets(wanted, request_timeout=self._timeout_s),
+            within_s=self._timeout_s,
+        )
         try:
-            return {asked.partition: future.result().offset for asked, future in futures.items()}
+            return {asked.partition: future.result() for asked, future in futures.items()}
         except KafkaException as error:
             raise self._failure(error) from error
 
@@ -177,11 +187,7 @@ class KafkaAdmin:
         wanted = {
             TopicPartition(topic, partition): OffsetSpec.max_timestamp() for partition in there.partitions
         }
-        futures = self._client.list_offsets(wanted, request_timeout=self._timeout_s)
-        try:
-            found = {asked.partition: future.result() for asked, future in futures.items()}
-        except KafkaException as error:
-            raise self._failure(error) from error
+        found = self._listed(topic, wanted)
         return {partition: int(one.timestamp) for partition, one in found.items() if one.offset >= 0}
 
     def delete(self, topic: str) -> None:

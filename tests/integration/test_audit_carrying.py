@@ -24,7 +24,7 @@ from pipeline.audit import Audit, AuditConfig, audit
 from tests.support.cluster import Cluster
 from tests.support.fixtures import MakeCluster
 from tests.support.requests import now_ms
-from tests.support.retention import alter_buffer, delete_records
+from tests.support.retention import alter_buffer, delete_records, send_dated
 from tests.support.waiting import PATIENCE_S, eventually
 
 RETENTION_MS = 4_000
@@ -226,20 +226,7 @@ def test_what_a_clock_that_was_ahead_has_made_unknown_is_so_once_its_records_are
 
 def cancel_of(cluster: Cluster, id_: str, at_ms: int) -> tuple[int, int]:
     """A cancel that bears that time: its partition, and where that ends behind it."""
-    alter_buffer(cluster, "message.timestamp.type", "CreateTime")
-    asked, placed = requests.cancel(id_), list[int]()
-    partition = partition_for(id_.encode(), cluster.settings.partitions)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap})
-    headers: Any = asked.headers
-    producer.produce(
-        cluster.names.buffer,
-        asked.value,
-        asked.key,
-        partition,
-        headers=headers,
-        timestamp=at_ms,
-        on_delivery=lambda _, sent: placed.append(sent.offset() or 0),
-    )
-    assert producer.flush(PATIENCE_S) == 0
+    asked, partition = requests.cancel(id_), partition_for(id_.encode(), cluster.settings.partitions)
+    placed = send_dated(cluster, at_ms, [(partition, asked.key, asked.value, asked.headers)])
     alter_buffer(cluster, "message.timestamp.type", "LogAppendTime")
-    return partition, placed[0] + 1
+    return partition, placed[partition] + 1

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (
-    NewPartitions,
     OffsetSpec,
 )
 
@@ -205,7 +204,7 @@ def test_partitions_added_to_the_buffer_stop_nothing_and_what_is_in_them_has_a_f
     cluster.wait_epoch(1)
     cluster.start("b")
     cluster.wait_candidates(2)
-    add_partition(cluster)
+    cluster.widen_buffer(3)
     later_ms = now_ms() + 12_000
     for partition in range(3):
         _send_into(cluster, partition, [{"deliver_at": at} for at in (later_ms, None) for _ in range(10)])
@@ -461,15 +460,6 @@ def _send_in_a_transaction(cluster: Cluster) -> None:
 def _change_settings(cluster: Cluster) -> None:
     other = dataclasses.replace(cluster.settings, max_delay_ms=7_200_000)
     cluster.kazoo.set(cluster.znodes.settings, other.to_json().encode())
-
-
-def add_partition(cluster: Cluster) -> None:
-    buffer = cluster.names.buffer
-    for future in cluster.admin.create_partitions([NewPartitions(buffer, 3)]).values():
-        future.result()
-    eventually(
-        lambda: len(cluster.admin.list_topics(buffer).topics[buffer].partitions) == 3, "there are three"
-    )
 
 
 def _send_into(cluster: Cluster, partition: int, schedules: list[dict[str, Any]]) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions
 
 from delayline.names import source
 from delayline.record import SettingsPlace
@@ -209,8 +208,7 @@ def test_an_export_that_has_begun_is_not_forgotten(
 
 
 def test_what_stands_in_a_partition_that_was_added_meanwhile_is_read(old: Cluster) -> None:
-    for future in old.admin.create_partitions([NewPartitions(old.names.buffer, 2)]).values():
-        future.result()
+    old.widen_buffer(2)
     root = send(old, 1, b"k", b"v", [])
     _, _, offset = root.rpartition("/")
     headers = signed_headers(forged(old, root), old.keys, (int(offset) + 1, 1), 1, b"k", b"follows")

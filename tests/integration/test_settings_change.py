@@ -40,7 +40,6 @@ from ops.topics import cluster_topics
 from ops.topics.marks import check_marks
 from store.checkpoint import Vector
 from tests.integration.test_carrying import ends_of, forget, outcomes_of, start, told
-from tests.integration.test_node_refusals import add_partition
 from tests.integration.test_signed import send
 from tests.support.cluster import Cluster
 from tests.support.fates import Fates, check_exactly_once
@@ -648,7 +647,7 @@ def test_a_partition_that_was_added_is_read_by_what_held_before_until_the_next_c
     cluster.start_here("a")
     cluster.wait_state("a", NodeState.LEADER)
     change_to(cluster, max_delay_ms=DAY_MS)
-    add_partition(cluster)
+    cluster.widen_buffer(3)
     assert versions_of(cluster).unmarked([0, 1, 2]) == [2]
     assert change.plan(cluster.connection, {}).unmarked == (2,)
     (found,) = check_marks(cluster.connection)

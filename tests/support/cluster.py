@@ -14,6 +14,7 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewPartitions,
     NewTopic,
     ResourcePatternType,
     ResourceType,
@@ -131,6 +132,12 @@ class Cluster(Closing):
         for made in (self.admin.create_topics(new) if new else {}).values():
             made.result(PATIENCE_S)
         wait_led(self.admin, dict.fromkeys(configs, partitions))
+
+    def widen_buffer(self, partitions: int) -> None:
+        """Gives the buffer this many partitions, as somebody may do by hand."""
+        wider = NewPartitions(self.names.buffer, partitions)
+        self.admin.create_partitions([wider])[self.names.buffer].result(PATIENCE_S)
+        wait_led(self.admin, {self.names.buffer: partitions})
 
     def delete_topic(self, topic: str) -> None:
         """Deletes it; returns when the brokers no longer show it. The tail keeps what it has read of it, and

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import uuid
+from collections.abc import Sequence
+from typing import Any
 
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Producer, TopicPartition
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -15,37 +18,60 @@ from confluent_kafka.admin import (
 from node.node import Node
 from tests.support.cluster import Cluster
 from tests.support.requests import now_ms
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
+
+# A record: its partition, key, value and headers.
+Placed = tuple[int, bytes | None, bytes | None, Any]
 
 
-def send_of_the_past(cluster: Cluster, timestamp_ms: int) -> None:
-    """A message into each of the two partitions, with a timestamp as if it had been there for long."""
+def send_of_the_past(cluster: Cluster, timestamp_ms: int) -> dict[int, int]:
+    """A message into each of the two partitions, with a timestamp as if it had been there for long; their
+    offsets.
+    """
+    headers: Any = [("delay-target-topic", cluster.target())]
+    return send_dated(cluster, timestamp_ms, [(partition, None, b"v", headers) for partition in range(2)])
+
+
+def send_dated(cluster: Cluster, timestamp_ms: int, records: Sequence[Placed]) -> dict[int, int]:
+    """Records that keep the timestamp that their producer gives them, one to a partition; their offsets."""
     alter_buffer(cluster, "message.timestamp.type", "CreateTime")
-    producer = Producer({"bootstrap.servers": cluster.bootstrap})
-    types: list[int] = []
-    for partition in range(2):
-        headers: list[tuple[str, str | bytes | None]] = [("delay-target-topic", cluster.target())]
+    return eventually(lambda: _kept(cluster, timestamp_ms, records), "the logs keep what producers say")
+
+
+def _kept(cluster: Cluster, timestamp_ms: int, records: Sequence[Placed]) -> dict[int, int]:
+    """Sends nothing where a log has not heard yet of what its topic was set to."""
+    named = f"{cluster.name}-{uuid.uuid4().hex}"
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": named})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    sent: list[Message] = []
+    for partition, key, value, headers in records:
         producer.produce(
             cluster.names.buffer,
-            b"v",
-            partition=partition,
+            value,
+            key,
+            partition,
             headers=headers,
             timestamp=timestamp_ms,
-            on_delivery=lambda _, message: types.append(message.timestamp()[0]),
+            on_delivery=lambda _, message: sent.append(message),
         )
-    assert producer.flush(10) == 0
-    assert types == [TIMESTAMP_CREATE_TIME] * 2, "they have the timestamps that they were given"
+    assert producer.flush(PATIENCE_S) == 0
+    if any(message.timestamp()[0] != TIMESTAMP_CREATE_TIME for message in sent):
+        producer.abort_transaction(PATIENCE_S)
+        return {}
+    producer.commit_transaction(PATIENCE_S)
+    return {message.partition() or 0: message.offset() or 0 for message in sent}
 
 
 def rebuild_behind_retention(cluster: Cluster, node_id: str, running: Node) -> None:
     """Retention takes all that was applied; what is left is of long ago, and has been delivered. The node
     begins anew without its folder.
     """
-    ends, delivered = applied_by(cluster), len(cluster.delivered)
-    send_of_the_past(cluster, now_ms() - 3 * 86_400_000)
+    delivered = len(cluster.delivered)
+    begins = send_of_the_past(cluster, now_ms() - 3 * 86_400_000)
     cluster.wait_delivered(delivered + 2)
     cluster.stop_here(running)
-    delete_records(cluster, ends)
+    delete_records(cluster, begins)
     shutil.rmtree(cluster.data_dir(node_id))
     cluster.start_here(node_id)
 
