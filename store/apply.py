@@ -248,7 +248,7 @@ class BatchApply:
         assert parent is not None, "the caller looked"
         assert root is not None, "the parser refuses a parent without one"
         if self._tombstone(keys.source_tombstone(partition, root)) > parent:
-            self._answer_first_pending(partition, root, parent)
+            self._answer_first_pending(partition, parent, root)
             return False
         self._set_source(
             partition, root, IndexEntry(arrival.due_ms, arrival.offset, parent, root, arrival.tag)
@@ -395,7 +395,7 @@ class BatchApply:
         index_key = keys.index(arrival.partition, id_)
         entry = self._index(index_key)
         if arrival.parent is not None and self._is_stale(arrival, id_, entry, arrival.parent):
-            self._answer_first_pending(arrival.partition, id_, arrival.parent)
+            self._answer_first_pending(arrival.partition, arrival.parent, id_, arrival.root)
             return False
         if arrival.parent is None:
             self._due_index[arrival.partition][arrival.offset] = due_index.pack(arrival.due_ms, named=True)
@@ -447,10 +447,17 @@ class BatchApply:
         return found
 
     def _is_stale(self, arrival: Arrival, id_: str, entry: IndexEntry | None, parent: int) -> bool:
-        """Rule 4: a later schedule or cancel of the id stands between the parent and its written-back one."""
+        """Rule 4: a later schedule or cancel of the id stands between the parent and its written-back one.
+
+        Or a cancel of its source: a view that begins behind the source's own record does not know by that
+        which id is meant.
+        """
         if entry is not None and entry.origin > parent:
             return True
-        return self._tombstone(keys.tombstone(arrival.partition, id_)) > parent
+        partition = arrival.partition
+        root = arrival.offset if arrival.root is None else arrival.root
+        ends = keys.tombstone(partition, id_), keys.source_tombstone(partition, root)
+        return any(self._tombstone(end) > parent for end in ends)
 
     def _cancel(self, arrival: Arrival) -> None:
         """Of an id, or of a source: which is that of its id, if it has one (rule 2)."""
@@ -594,15 +601,16 @@ class BatchApply:
             self._endings.setdefault((partition, pending.who), []).append(arrival.offset)
         self.urgent = True
 
-    def _answer_first_pending(self, partition: int, who: str | int, parent: int) -> None:
-        """The first pending answer above the parent of a dropped written-back request has ended it (rule 2).
-        One without an id is told by its source.
+    def _answer_first_pending(self, partition: int, parent: int, *whose: str | int | None) -> None:
+        """The first pending answer above the parent of a dropped written-back request has ended it (rule 2):
+        one of its id; of its source, where it has no id, or the view does not know it of the source.
 
         Nothing of the id stands between the two, so the last of it before the pending answer is not above the
         parent. The first one may have been answered and gone, on this node and not on others: then no later
         one takes its place.
         """
-        offset = self._first_pending(partition, who, parent + 1)
+        found = [self._first_pending(partition, who, parent + 1) for who in whose if who is not None]
+        offset = min((at for at in found if at is not None), default=None)
         if offset is None:
             return
         pending = self._pending_answer(partition, offset)

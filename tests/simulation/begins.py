@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from delayline.headers import H_ID
+from delayline.headers import H_ID, H_OP, H_SOURCE, OP_CANCEL
 from delayline.names import MAX_OFFSET, parse_source
 from delayline.outcome_kinds import OutcomeKind
 from delayline.settings_versions import SettingsSource
@@ -126,24 +126,43 @@ def _arrivals(entry: Entry, world: World) -> list[Arrival]:
 Entries = dict[Any, Any]
 
 
-def _waiting(store: MemoryStore, _: World, checkpoint: Checkpoint) -> Entries:
+def _waiting(store: MemoryStore, world: World, checkpoint: Checkpoint) -> Entries:
     rows = ((keys.timed(raw_key), raw) for raw_key, raw in store.scan(keys.ROW, keys.end_of(keys.ROW)))
     frontier = checkpoint.frontier
     return {
-        key: _as_it_counts(store, key, raw)
+        key: _as_it_counts(store, key, raw, world, checkpoint)
         for key, raw in rows
         if not frontier.done(key, message_target(raw))
     }
 
 
-def _as_it_counts(store: MemoryStore, key: RowKey, raw: bytes) -> bytes:
-    """That a cancel has overtaken a reschedule one view knows of the cancel, another of its carry."""
+def _as_it_counts(store: MemoryStore, key: RowKey, raw: bytes, world: World, checkpoint: Checkpoint) -> bytes:
+    """That a cancel has overtaken a reschedule one view knows of the cancel, another of its carry. Of a
+    cancel by a source that it has not read, one does not know it.
+    """
     if not is_reschedule(raw):
         return raw
-    row = decode_row(raw)
+    row, partition = decode_row(raw), key[1]
     assert isinstance(row, RescheduleRow), "its tag says so"
-    is_overtaken = is_cancelled_behind(store, key[1], row.id, last_request_of(row, key[2]))
-    return encode(msgspec.structs.replace(row, overtaken=row.overtaken or is_overtaken))
+    asked = last_request_of(row, key[2])
+    is_overtaken = row.overtaken or is_cancelled_behind(store, partition, row.id, asked)
+    if is_overtaken and row.id in _ended_by_source(world, partition, asked, checkpoint):
+        is_overtaken = False
+    return encode(msgspec.structs.replace(row, overtaken=is_overtaken))
+
+
+def _ended_by_source(world: World, partition: int, behind: int, checkpoint: Checkpoint) -> set[str]:
+    """The ids of what was cancelled by its source behind an offset, and stands below where a node begins."""
+    entries, found = world.topics[world.names.buffer][partition].entries, set[str]()
+    for entry in entries[behind + 1 :]:
+        headers = {} if entry.record is None or entry.aborted else dict(entry.record.headers)
+        if headers.get(H_OP) == OP_CANCEL and (raw := headers.get(H_SOURCE)) is not None:
+            _, _, source = parse_source(raw.decode())
+            named = entries[source].record if source < checkpoint.carried.get(partition, 0) else None
+            id_ = None if named is None else dict(named.headers).get(H_ID)
+            if id_ is not None:
+                found.add(id_.decode())
+    return found
 
 
 def _counting(store: MemoryStore, world: World, checkpoint: Checkpoint) -> Entries:

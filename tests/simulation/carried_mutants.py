@@ -359,6 +359,20 @@ CARRYING: Final = (
         ENDED,
     ),
     Mutant(
+        "source-of-an-unknown-id-ends-nothing",
+        "rule 4, or its source",
+        "what has an id comes over a cancel of its source, where nobody knew by that which id is meant",
+        (
+            Edit(
+                "store.apply:BatchApply._is_stale",
+                "any(self._tombstone(end) > parent for end in ends)",
+                "self._tombstone(ends[0]) > parent",
+            ),
+        ),
+        CARRIED,
+        begin=1063,
+    ),
+    Mutant(
         "dropped-carry-answers",
         "rule 12, at apply",
         "a carry that is dropped makes an answer effective",

@@ -52,6 +52,9 @@ class Judge:
         self._buffer = world.names.buffer
         self._numbers = numbers
         self._operations = Operations(found.checkpoints, world.asked)
+        self._ended_by_source = {
+            one.place: one.request.source for one in model.pending_answers if one.request.source is not None
+        }
         self._again: set[int] = set()  # the ids of records that were, or may have been, delivered again
 
     def judge(self) -> None:
@@ -359,12 +362,20 @@ class Judge:
             raise Violation("I7", f"{row.place} was deferred as {headers}")
 
     def _known_to_be_overtaken(self, row: Row) -> set[str]:
-        """What overtook it may have been forgotten only where it was deferred, behind that (rule 2)."""
+        """What overtook it may have been forgotten only where it was deferred, behind that (rule 2). And of
+        a cancel by its source, who begins behind that does not know the id (rule 12).
+        """
+        assert row.request.id is not None, "a reschedule names an id"
+        checkpoint, partition = self._found.checkpoints[row.done_in], row.place[0]
+        seen = checkpoint.seen.get(partition, 0)
+        source = self._ended_by_source.get(
+            (partition, self._model.changed_at(partition, row.request.id, seen))
+        )
+        if source is not None and source < checkpoint.carried.get(partition, 0):
+            return {OutcomeKind.UNKNOWN}
         if row.root == row.place:
             return set()
-        assert row.request.id is not None, "a reschedule names an id"
-        seen = self._found.checkpoints[row.done_in].seen.get(row.place[0], 0)
-        ended_ms = self._model.ended_ms(row.place[0], row.request.id, seen)
+        ended_ms = self._model.ended_ms(partition, row.request.id, seen)
         forgotten = ended_ms is not None and self._may_forget(ended_ms, row.done_in)
         return {OutcomeKind.UNKNOWN} if forgotten else set()
 

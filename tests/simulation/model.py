@@ -232,6 +232,10 @@ class Model:
         number = bisect_left(changes, end, key=lambda change: change[0])
         return changes[number - 1] if number else (-1, None)
 
+    def changed_at(self, partition: int, id_: str, end: int) -> int:
+        """The offset of the id's last change below an offset; -1 if there is none."""
+        return self._change_of(partition, id_, end)[0]
+
     def ended_ms(self, partition: int, id_: str, end: int) -> int | None:
         """When the id's last change below an offset was due, or was made if it was a cancel."""
         changed_at, last = self._change_of(partition, id_, end)

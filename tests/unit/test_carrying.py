@@ -276,7 +276,9 @@ def outcomes(view: View) -> list[OutcomeKind]:
     return [one.outcome for one in view.select(NOW_MS, MANY, write_back=NOTHING_SENT).resolutions.values()]
 
 
-@pytest.mark.parametrize(("id_", "control"), [("a", cancel("a")), (None, Cancel(None, 0))])
+@pytest.mark.parametrize(
+    ("id_", "control"), [("a", cancel("a")), (None, Cancel(None, 0)), ("a", Cancel(None, 0))]
+)
 def test_a_carry_of_what_was_cancelled_is_dropped(
     view: View, other: View, id_: str | None, control: Cancel
 ) -> None:
@@ -286,6 +288,19 @@ def test_a_carry_of_what_was_cancelled_is_dropped(
     for one in (view, other):
         take(one, at(0, 2, control), at(0, 3, record))
     assert [waiting(one) for one in (view, other)] == [[], []]
+
+
+def test_what_was_written_back_of_a_source_that_was_cancelled_is_dropped_though_nobody_knew_its_id(
+    view: View, other: View
+) -> None:
+    take(view, at(0, 0, schedule(LATER_MS, "a")))
+    other.begin_at({0: 2}, {0: 2}, {})
+    record = at(0, 3, schedule(LATER_MS, "a", parent=0)._replace(serial=(2, 3)))
+    for one in (view, other):
+        take(one, at(0, 2, Cancel(None, 0)), record)
+    assert [waiting(one) for one in (view, other)] == [[], []]
+    chosen = [one.select(NOW_MS, MANY, write_back=NOTHING_SENT) for one in (view, other)]
+    assert [[one.effective for one in each.answers] for each in chosen] == [[True], [True]]
 
 
 def test_a_carry_of_what_was_replaced_is_dropped(view: View, other: View) -> None:
