@@ -1,4 +1,4 @@
-"""What operators write into ZooKeeper for the nodes to heed (docs/design.md, "Znodes").
+"""What operators write into ZooKeeper, for the nodes to heed, or for themselves (docs/design.md, "Znodes").
 
 It is JSON. A field that this version does not know is passed over: what must not be passed over belongs to a
 newer format. What says nothing of its `format` is of the first.
@@ -19,6 +19,7 @@ SWITCHOVER_FORMAT: Final = 1
 GAP_FORMAT: Final = 1
 KAFKA_FORMAT: Final = 1
 HISTORY_FORMAT: Final = 1
+BULK_FORMAT: Final = 1
 REQUEST_FORMAT: Final = 1
 
 
@@ -62,6 +63,16 @@ class KafkaIds(msgspec.Struct, frozen=True):
     buffer: str
 
 
+class BulkJob(msgspec.Struct, frozen=True):
+    """A load of many requests: all that it has sent is in this buffer topic, by its id, at these offsets or
+    behind them, by partition. One that is not there: from its beginning on.
+    """
+
+    buffer: str
+    begins: dict[int, int]
+    author: Author
+
+
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator has changed, for the cluster's history; `lane` None: all of them."""
 
@@ -72,7 +83,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None = None
 
 
-def encode(said: PauseState | Switchover | Gap | KafkaIds | HistoryEntry) -> bytes:
+def encode(said: PauseState | Switchover | Gap | KafkaIds | BulkJob | HistoryEntry) -> bytes:
     """As JSON."""
     return msgspec.json.encode(said)
 
@@ -99,6 +110,12 @@ def decode_kafka(data: bytes, path: str) -> KafkaIds:
     """Reads `encode`'s bytes; Malformed, Newer."""
     expect_known(data, KAFKA_FORMAT, path)
     return _decoded(data, KafkaIds, f"{path} does not say which Kafka it is")
+
+
+def decode_bulk(data: bytes, path: str) -> BulkJob:
+    """Reads `encode`'s bytes; Malformed, Newer."""
+    expect_known(data, BULK_FORMAT, path)
+    return _decoded(data, BulkJob, f"{path} does not say when a bulk job began")
 
 
 def decode_entry(data: bytes, path: str) -> HistoryEntry:

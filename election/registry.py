@@ -30,11 +30,13 @@ from election.errors import (
 )
 from election.operators import (
     Author,
+    BulkJob,
     Gap,
     HistoryEntry,
     KafkaIds,
     PauseState,
     Switchover,
+    decode_bulk,
     decode_entry,
     decode_gap,
     decode_kafka,
@@ -372,6 +374,19 @@ class Registry:
             self._put(path, encode(gap), None if present is None else present[1], entry)
 
         self._persistently(attempt)
+
+    def begin_bulk(self, job: str, begun: BulkJob, entry: HistoryEntry) -> BulkJob:
+        """Notes that a bulk job begins, if it has not begun before; what is noted. Malformed, Newer."""
+        path = self._znodes.bulk(job)
+
+        def attempt() -> BulkJob:
+            present = self._look(path)
+            if present is not None:
+                return decode_bulk(present[0], path)
+            self._put(path, encode(begun), None, entry)
+            return begun
+
+        return self._persistently(attempt)
 
     def remove_node(
         self, node: str, candidates: Collection[tuple[int, str]], entry: HistoryEntry

@@ -69,6 +69,10 @@ class Znodes:
         """What an operator has given up of the lane's log (`election.operators.Gap`)."""
         return f"{self.root}/lanes/{lane}/gap"
 
+    def bulk(self, job: str) -> str:
+        """Since where in the buffer a bulk job's requests may be (`election.operators.BulkJob`)."""
+        return f"{self.root}/bulk/{job}"
+
     @property
     def history(self) -> str:
         """Its children are what operators have changed, in order (`election.operators.Entry`)."""

@@ -7,38 +7,53 @@ any.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.errors import PySparkRuntimeError
+from confluent_kafka import KafkaError
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import AnalysisException, ParseException, PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 import delayline
 import pipeline
+from ops.errors import ConfigError, OperatorError, from_kafka
 from ops.setup.cache import SetupError
 from ops.setup.jars import spark_connector_jars
 from ops.setup.java import java_home
 
 
-def spark_session(cores: int = 2, *, compiled: bool = True) -> SparkSession:
-    """Start Spark in this process, with the Kafka connector; its log goes to a file in the temporary folder.
+def audit_session(cores: int = 2, *, compiled: bool = True) -> SparkSession:
+    """Start Spark in this process, for an audit.
 
     Not `compiled`: for a few thousand records, which are interpreted sooner than code for them is made.
 
     Raises SetupError if there is no Java that it runs on, or the connector's jars cannot be had.
     """
-    own = {
+    own = {"spark.sql.shuffle.partitions": str(2 * cores if compiled else 1)}
+    return _session(f"local[{cores}]", "delayline audit", _SMALL | own | ({} if compiled else _INTERPRETED))
+
+
+def bulk_session(master: str) -> SparkSession:
+    """Start Spark in this process, or have it work there, for a bulk load. Raises SetupError as above."""
+    return _session(master, "delayline bulk", {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC"})
+
+
+def _session(master: str, name: str, own: dict[str, str]) -> SparkSession:
+    """With the Kafka connector; its log goes to a file in the temporary folder."""
+    found = {
         "spark.jars": ",".join(map(str, spark_connector_jars())),
         "spark.executorEnv.PYTHONPATH": _paths(),
-        "spark.sql.shuffle.partitions": str(2 * cores if compiled else 1),
     }
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(f"local[{cores}]").appName("delayline audit")
-    for key, value in (_QUIET_AND_SMALL | own | ({} if compiled else _INTERPRETED)).items():
+    builder = SparkSession.builder.master(master).appName(name)
+    here = _ON_LOOPBACK if master.startswith("local") else {}
+    for key, value in (_QUIET | here | found | own).items():
         builder = builder.config(key, value)
     with _stderr_to_file() as log:
         try:
@@ -46,21 +61,60 @@ def spark_session(cores: int = 2, *, compiled: bool = True) -> SparkSession:
         except PySparkRuntimeError as error:
             java = os.environ["JAVA_HOME"]
             raise SetupError(f"Spark does not start on the Java at {java}: {log} says why") from error
+        except Py4JJavaError as error:
+            raise SetupError(
+                f"Spark does not start at {master}: {_first_line(error)}; {log} says more"
+            ) from error
 
 
-_QUIET_AND_SMALL = {
-    "spark.buffer.pageSize": "1m",  # the default, 16 MB for each sort of each task, is mostly zeroing memory
-    "spark.driver.bindAddress": "127.0.0.1",
-    # One audit is over before the optimising compiler has paid for itself.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.driver.host": "127.0.0.1",
+@contextmanager
+def spark_errors(bootstrap_servers: str) -> Iterator[None]:
+    """What Spark raises in this block, as an OperatorError of one line."""
+    try:
+        yield
+    except PySparkException as error:
+        raise _meant(error, bootstrap_servers) from error
+    except Py4JError as error:
+        raise OperatorError(f"Spark: {_first_line(error)}") from error
+
+
+def _meant(error: PySparkException, bootstrap_servers: str) -> OperatorError:
+    text = str(error)
+    of_kafka = _OF_KAFKA.search(text)
+    if of_kafka is not None:
+        return from_kafka(KafkaError(int(of_kafka[1]), of_kafka[2]), bootstrap_servers)
+    ours = _OURS.search(text)
+    if ours is not None:
+        return ConfigError(ours[1])
+    kind = ConfigError if isinstance(error, AnalysisException | ParseException) else OperatorError
+    return kind(f"Spark: {_first_line(error)}")
+
+
+def _first_line(error: Exception) -> str:
+    said = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+    return said.strip().partition("\n")[0]
+
+
+_OF_KAFKA = re.compile(
+    r"pipeline\.errors\.KafkaFailed: .*KafkaError\{code=\w+,val=(-?\d+),str=\"([^\n]*)\"\}"
+)
+_OURS = re.compile(r"pipeline\.errors\.WrongInput: ([^\n]*)")
+"""What a task of ours has raised: Spark has its text alone, in the middle of a stack trace."""
+
+_QUIET = {
     "spark.log.level": "ERROR",
     # Where in our code each column was made is told to the JVM else: a quarter of what a small audit takes.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    "spark.sql.adaptive.enabled": "false",  # planning each query anew after each of its stages takes longest
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+}
+_ON_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+_SMALL = {
+    "spark.buffer.pageSize": "1m",  # the default, 16 MB for each sort of each task, is mostly zeroing memory
+    # One audit is over before the optimising compiler has paid for itself.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.adaptive.enabled": "false",  # planning each query anew after each of its stages takes longest
 }
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 

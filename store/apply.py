@@ -248,7 +248,7 @@ class BatchApply:
         assert parent is not None, "the caller looked"
         assert root is not None, "the parser refuses a parent without one"
         if self._tombstone(keys.source_tombstone(partition, root)) > parent:
-            self._answer_first_pending(partition, parent, root)
+            self._answer_first_pending(partition, (root,), parent)
             return False
         self._set_source(
             partition, root, IndexEntry(arrival.due_ms, arrival.offset, parent, root, arrival.tag)
@@ -395,7 +395,7 @@ class BatchApply:
         index_key = keys.index(arrival.partition, id_)
         entry = self._index(index_key)
         if arrival.parent is not None and self._is_stale(arrival, id_, entry, arrival.parent):
-            self._answer_first_pending(arrival.partition, arrival.parent, id_, arrival.root)
+            self._answer_first_pending(arrival.partition, (id_, arrival.root), arrival.parent)
             return False
         if arrival.parent is None:
             self._due_index[arrival.partition][arrival.offset] = due_index.pack(arrival.due_ms, named=True)
@@ -601,7 +601,7 @@ class BatchApply:
             self._endings.setdefault((partition, pending.who), []).append(arrival.offset)
         self.urgent = True
 
-    def _answer_first_pending(self, partition: int, parent: int, *whose: str | int | None) -> None:
+    def _answer_first_pending(self, partition: int, whose: Sequence[str | int | None], parent: int) -> None:
         """The first pending answer above the parent of a dropped written-back request has ended it (rule 2):
         one of its id; of its source, where it has no id, or the view does not know it of the source.
 
@@ -609,18 +609,22 @@ class BatchApply:
         parent. The first one may have been answered and gone, on this node and not on others: then no later
         one takes its place.
         """
-        found = [self._first_pending(partition, who, parent + 1) for who in whose if who is not None]
-        offset = min((at for at in found if at is not None), default=None)
+        offset = self._first_pending(partition, whose, parent + 1)
         if offset is None:
             return
         pending = self._pending_answer(partition, offset)
         if pending.previous <= parent:
             self._store_pending_answer(partition, offset, msgspec.structs.replace(pending, effective=True))
 
-    def _first_pending(self, partition: int, who: str | int, begin: int) -> int | None:
-        """The first one of an id, or of a source, from an offset on that waits for its answer and is none
-        that asks to keep: in the store, or, since a batch comes after all that is stored, in this batch.
+    def _first_pending(self, partition: int, whose: Sequence[str | int | None], begin: int) -> int | None:
+        """The first one of any of these ids and sources from an offset on that waits for its answer and is
+        none that asks to keep.
         """
+        found = (self._first_pending_of(partition, who, begin) for who in whose if who is not None)
+        return min((offset for offset in found if offset is not None), default=None)
+
+    def _first_pending_of(self, partition: int, who: str | int, begin: int) -> int | None:
+        """In the store, or, since a batch comes after all that is stored, in this batch."""
         end = keys.ending(partition, who, MAX_OFFSET)
         for raw_key, _ in self._kv.scan(keys.ending(partition, who, begin), end):
             return keys.ending_offset(raw_key)

@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Final, Literal
 
-from ops.spark import spark_session
+from ops.spark import audit_session
 from ops.stack import LocalStack
 from pipeline.audit.page import audit_page
 from pipeline.audit.picture import picture
@@ -54,7 +54,7 @@ def shoot(pages: list[Path], folder: Path) -> None:
 
 def _of_planted(file: Path) -> Path:
     with tempfile.TemporaryDirectory() as scratch, LocalStack(Path(scratch) / "stack") as stack:
-        spark = spark_session(compiled=False)
+        spark = audit_session(compiled=False)
         planted = Audited(stack.bootstrap, spark, Path(scratch), "delay", [FaultySample])
         write(audit_page(picture(planted.found, planted.config)), file)
         spark.stop()

@@ -62,14 +62,14 @@ def _audited(
     from delayline.names import ClusterNames
     from ops.clients.kafka import KafkaAdmin
     from ops.clients.zookeeper import read_keys
-    from ops.spark import spark_session
+    from ops.spark import audit_session
     from ops.topics import cluster_topics
     from pipeline.audit import AuditConfig, audit
 
     settings, keys = cluster_topics.read_versions(config), read_keys(config)
     KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)  # Spark would wait for minutes
     say("starting Spark")
-    spark = spark_session()
+    spark = audit_session()
     try:
         wanted = AuditConfig(config.bootstrap_servers, settings, keys, kafka=dict(config.kafka), **wishes)
         found = audit(spark, wanted)

@@ -28,6 +28,7 @@ COMMANDS = {
     "check": ("ops.cli.check:check_group", "Plugins for Nagios: lag, lateness, leader."),
     "checkpoint": ("ops.cli.checkpoint:checkpoint_group", "Show what is delivered, history; replay, skip."),
     "message": ("ops.cli.message:message_group", "Schedule, cancel, show, list messages."),
+    "bulk": ("ops.cli.bulk:bulk_group", "Schedule, cancel or move many messages from files, with Spark."),
     "pending": ("ops.cli.pending:pending_group", "Move what waits to another cluster; keep a copy."),
     "doctor": ("ops.cli.doctor:doctor_command", "Say what is wrong, and what to do about it."),
     "due": ("ops.cli.due:due_command", "Draw when what is pending falls due."),

@@ -28,7 +28,7 @@ from ops.demo.view import FAULT_NAMES, LiveStatus, LiveView
 from ops.demo.watch import Watch, now_ms
 from ops.demo.workload import TARGETS, TIMED, WINDOW_MS, Workload
 from ops.setup.jars import kafka_jars, spark_connector_jars
-from ops.spark import spark_session
+from ops.spark import audit_session
 from pipeline.audit import AuditConfig, LedgerWriter, audit
 from pipeline.audit.picture import Picture as AuditPicture
 from pipeline.audit.picture import picture
@@ -92,7 +92,7 @@ class Demo:
                     observers.enter_context(self._receipts)
                     due_ms = self._trouble()
                 self._console.print("waiting until nothing is outstanding, then auditing with Spark")
-                spark = starter.submit(spark_session)
+                spark = starter.submit(audit_session)
                 self._scene.wait(
                     "everything due delivered",
                     lambda: self._delivered_up_to_ms() > due_ms + SETTLE_MS,

@@ -35,10 +35,12 @@ from pipeline.audit.moves import move_violations
 from pipeline.audit.operations import Operations, operations, replayed, with_skips
 from pipeline.audit.order import order_violations
 from pipeline.audit.report import AuditReport, Lateness, by_field, listed
-from pipeline.audit.snapshot import FOREVER_MS, TopicExtent, TopicOffsets
-from pipeline.audit.source import records
+from pipeline.audit.snapshot import take_snapshot
 from pipeline.audit.verdicts import verdicts
 from pipeline.errors import WrongInput
+from pipeline.kafka.extent import TopicExtent
+from pipeline.kafka.offsets import FOREVER_MS, TopicOffsets
+from pipeline.kafka.source import records
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class _AuditRun:
         self._config = config
         self._names = config.names
         self._offsets = TopicOffsets(config)
-        self._snapshot = self._offsets.snapshot(self._names)
+        self._snapshot = take_snapshot(self._offsets, self._names)
         self._done = Operations()  # by operators
         self._versions = config.versions  # of the settings; those of the snapshot, once it is settled
         self._begins = {partition: first for (_, partition), first in self._snapshot.buffer.first.items()}

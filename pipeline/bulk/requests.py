@@ -15,15 +15,16 @@ from delayline.times import now_ms as clock_ms
 from delayline.times import parse_duration
 from pipeline.bulk.asked import Asked
 from pipeline.bulk.columns import COLUMNS, CRON_FLAW, HEADERS_TYPE, header_values, ms_of
-from pipeline.bulk.first import with_first
+from pipeline.bulk.first import FIRST_MS, with_first
 from pipeline.bulk.rules import Verdict
 from pipeline.bulk.times import time_of
 from pipeline.errors import WrongInput
 
-REJECT_CODE, REJECT_DETAIL = "reject_code", "reject_detail"
+REJECT_CODE, REJECT_DETAIL, TARGET = "reject_code", "reject_detail", "target"
 _DIGEST_LENGTH: Final = 32
 _MOMENTS: Final = ("due", "expire_at", "until")
 _INPUT, _RULE = "input", "rule"
+_RECORD: Final = ("key", "value", "headers", "partition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +62,14 @@ def requests(
     Raises:
         WrongInput: a column that is none of a request, or cannot be read as one.
     """
-    _require_free(frame)
-    rows = judged(frame, settings, job, columns or {}, clock_ms() if now_ms is None else now_ms)
-    record = [name for name in rows.columns if name not in {_INPUT, REJECT_CODE, REJECT_DETAIL}]
+    return split(judged(frame, settings, job, columns or {}, clock_ms() if now_ms is None else now_ms))
+
+
+def split(rows: DataFrame) -> Requests:
+    """What was judged, as records and as rows that are rejected."""
     is_sound = F.col(REJECT_CODE).isNull()
     return Requests(
-        rows.where(is_sound).select(*record),
+        rows.where(is_sound).select(*(name for name in rows.columns if name in _RECORD)),
         rows.where(~is_sound).select(f"{_INPUT}.*", REJECT_CODE, REJECT_DETAIL),
     )
 
@@ -74,9 +77,10 @@ def requests(
 def judged(
     frame: DataFrame, settings: ClusterSettings, job: str | None, columns: Mapping[str, str], now_ms: int
 ) -> DataFrame:
-    """Each row, as `input`, with the record that it becomes, and why that would be rejected; null: it would
-    not.
+    """Each row, as `input`, with the record that it becomes, why that would be rejected (null: it would
+    not), its `target` and when it is delivered first (`first_ms`).
     """
+    _require_free(frame)
     rows = _rows(frame, job, columns, settings, now_ms)
     asked = Asked({name: F.col(name) for name in rows.columns if name in COLUMNS})
     verdict, rule = Verdict(asked, settings, now_ms), F.col(_RULE)
@@ -84,6 +88,8 @@ def judged(
         _INPUT,
         verdict.code(rule).alias(REJECT_CODE),
         verdict.detail(rule).alias(REJECT_DETAIL),
+        asked.text("target").alias(TARGET),
+        FIRST_MS,
         *_record(asked),
     )
 

@@ -31,7 +31,7 @@ def _sasl(kafka: Mapping[str, str]) -> dict[str, str]:
         return {}
     if mechanism not in _LOGIN_MODULES:
         known = ", ".join(_LOGIN_MODULES)
-        raise WrongInput(f"kafka: the audit cannot log in by sasl.mechanism {mechanism}: it knows {known}")
+        raise WrongInput(f"kafka: Spark cannot log in by sasl.mechanism {mechanism}: it knows {known}")
     user, password = (_quoted(kafka.get(key, "")) for key in ("sasl.username", "sasl.password"))
     login = f"{_LOGIN_MODULES[mechanism]} required username={user} password={password};"
     return {"sasl.mechanism": mechanism, "sasl.jaas.config": login}

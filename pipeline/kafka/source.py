@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from delayline.names import PartitionId
-from pipeline.audit.config import AuditConfig
-from pipeline.audit.security import spark_options
-from pipeline.audit.snapshot import TopicExtent
+from pipeline.kafka.access import KafkaAccess
+from pipeline.kafka.extent import TopicExtent
+from pipeline.kafka.security import spark_options
 
 RECORD = (
     "topic string, partition int, offset long, timestamp_ms long, by_broker boolean, "
@@ -20,7 +20,7 @@ RECORD = (
 
 
 def records(
-    spark: SparkSession, config: AuditConfig, extent: TopicExtent, *, and_aborted: bool = False
+    spark: SparkSession, access: KafkaAccess, extent: TopicExtent, *, and_aborted: bool = False
 ) -> DataFrame:
     """The records of `extent`, with the columns of `RECORD`; those of aborted transactions only if asked for.
 
@@ -32,15 +32,15 @@ def records(
         return spark.createDataFrame([], RECORD)
     raw = (
         spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", config.bootstrap_servers)
+        .option("kafka.bootstrap.servers", access.bootstrap_servers)
         .option("kafka.isolation.level", "read_uncommitted" if and_aborted else "read_committed")
         .option("includeHeaders", "true")
         .option("assign", _partitions(partition_ids))
         .option("startingOffsets", _offsets(extent.first, partition_ids))
         .option("endingOffsets", _offsets(extent.end, partition_ids))
-        # Offsets that retention takes away while they are read end the audit: it must not pass over them.
+        # Offsets that retention takes away while they are read end the job: it must not pass over them.
         .option("failOnDataLoss", "true")
-        .options(**spark_options(config.kafka))
+        .options(**spark_options(access.kafka))
         .load()
     )
     return raw.select(

@@ -48,7 +48,7 @@ SHORT = """
 from functools import partial
 from ops.cli.main import main
 from ops.demo import run, workload
-run.spark_session = partial(run.spark_session, compiled=False)
+run.audit_session = partial(run.audit_session, compiled=False)
 run.CALM_MS = run.WARM_UP_MS = 500
 workload.WINDOW_MS, workload.ROUND_MS = 20_000, 1_000
 main()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from ops.spark import spark_session
+from ops.spark import audit_session
 from tests.integration.audited import Audited
 from tests.integration.lanes import CORRECT, FAULTY
 from tests.stacks import Stack
@@ -20,7 +20,7 @@ __all__ = ["cluster", "make_cluster"]
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One for all audits of small histories."""
-    session = spark_session(compiled=False)
+    session = audit_session(compiled=False)
     yield session
     session.stop()
 

@@ -18,8 +18,9 @@ from delayline.settings_versions import SettingsVersions
 from pipeline.audit import AuditConfig, audit
 from pipeline.audit.evidence import edges_ms
 from pipeline.audit.report import KINDS
-from pipeline.audit.snapshot import Keeping, TopicOffsets
+from pipeline.audit.snapshot import take_snapshot
 from pipeline.errors import WrongInput
+from pipeline.kafka.offsets import Keeping, TopicOffsets
 from tests.integration.audited import Audited, check_accounted, found
 from tests.integration.sample_history import CLASSES, FaultySample, SampleHistory
 from tests.integration.sample_variants import CopiedHistory, FaultyCopied, ForgedHistory, RarerFaults
@@ -171,7 +172,7 @@ def test_what_a_topic_surely_keeps_is_read_from_its_settings(
 def test_a_topic_that_is_deleted_while_the_ends_are_noted_is_left_out(
     cluster: Cluster, stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed, deleted = TopicOffsets._partitions, cluster.target()
+    listed, deleted = TopicOffsets.partitions, cluster.target()
 
     def deletes_what_it_has_listed(self: TopicOffsets) -> dict[str, int]:
         partitions = listed(self)
@@ -179,8 +180,8 @@ def test_a_topic_that_is_deleted_while_the_ends_are_noted_is_left_out(
             cluster.delete_topic(deleted)
         return partitions
 
-    monkeypatch.setattr(TopicOffsets, "_partitions", deletes_what_it_has_listed)
+    monkeypatch.setattr(TopicOffsets, "partitions", deletes_what_it_has_listed)
     offsets = TopicOffsets(AuditConfig(stack.bootstrap, SettingsVersions.of(cluster.settings), KEYRING))
-    snapshot = offsets.snapshot(cluster.names)
+    snapshot = take_snapshot(offsets, cluster.names)
     assert deleted not in snapshot.partitions
     assert {topic for topic, _ in snapshot.buffer.end} == {cluster.names.buffer}

@@ -19,6 +19,7 @@ from delayline.settings_versions import SettingsVersions
 from delayline.wire import H_SOURCE
 from node.node import Node
 from node.status import NodeState
+from ops.clients.kafka import KafkaAdmin
 from ops.clients.zookeeper import read_keys
 from pipeline.audit import Audit, AuditConfig, audit
 from tests.support.cluster import Cluster
@@ -196,7 +197,7 @@ def test_what_is_wrong_in_a_cut_log_is_found(cut: Cut, spark: SparkSession) -> N
         producer.produce(got.topic, got.value, got.key, got.partition, headers=headers)
     assert producer.flush(PATIENCE_S) == 0
     waits = cut.in_partition(0, "waits", "stays", "kept", "again")
-    end = cluster.checkpoints()[-1].read[1]
+    end = KafkaAdmin(cluster.connection).ends(cluster.names.buffer)[1]
     delete_records(cluster, {1: end})
     report = audited(cluster, spark, now_ms=now_ms() + 2 * HOUR_MS).report
     assert {(one.kind, one.source) for one in report.violations} == {

@@ -122,7 +122,7 @@ def _with_its_as_of(original: Any, self: Any, arrival: Any) -> Any:
 def _answers(original: Any, self: Any, own: Any) -> Any:
     kept = original(self, own)
     if not kept and own.id is not None:
-        self._answer_first_pending(own.partition, own.id, own.offset if own.parent is None else own.parent)
+        self._answer_first_pending(own.partition, (own.id,), own.offset if own.parent is None else own.parent)
     return kept
 
 

@@ -197,8 +197,8 @@ OTHERS: Final = (
         (
             Wrap(
                 "store.apply:BatchApply._answer_first_pending",
-                lambda original, self, partition, who, parent: (
-                    None if isinstance(who, str) else original(self, partition, who, parent)
+                lambda original, self, partition, whose, parent: (
+                    None if isinstance(whose[0], str) else original(self, partition, whose, parent)
                 ),
             ),
         ),

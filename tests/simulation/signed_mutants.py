@@ -70,8 +70,8 @@ def _forged_if_keys_are_behind(original: Any, *arguments: Any) -> Any:
         return FORGED
 
 
-def _any_control_is_applied(self: Any, partition: Any, who: Any, parent: Any, above: Any = None) -> None:
-    offset = self._first_pending(partition, who, 0 if above is None else parent + above)
+def _any_control_is_applied(self: Any, partition: Any, whose: Any, parent: Any, above: Any = None) -> None:
+    offset = self._first_pending(partition, whose, 0 if above is None else parent + above)
     if offset is not None:
         pending = self._pending_answer(partition, offset)
         self._store_pending_answer(partition, offset, msgspec.structs.replace(pending, effective=True))
@@ -252,7 +252,7 @@ SIGNED: Final = (
         "pending-of-this-batch-not-found",
         "rule 2, the first pending answer above the parent",
         "a pending answer that is applied with the dropped request is not found",
-        (Wrap("store.apply:BatchApply._first_pending", beside(_endings={})),),
+        (Wrap("store.apply:BatchApply._first_pending_of", beside(_endings={})),),
         ENDED,
     ),
     Mutant(

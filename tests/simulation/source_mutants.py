@@ -108,8 +108,8 @@ SOURCES: Final = (
         (
             Wrap(
                 "store.apply:BatchApply._answer_first_pending",
-                lambda original, self, partition, who, parent: (
-                    None if isinstance(who, int) else original(self, partition, who, parent)
+                lambda original, self, partition, whose, parent: (
+                    None if isinstance(whose[0], int) else original(self, partition, whose, parent)
                 ),
             ),
         ),

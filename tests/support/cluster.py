@@ -150,6 +150,13 @@ class Cluster(Closing):
         self.admin.delete_topics([topic])[topic].result(PATIENCE_S)
         eventually(lambda: not is_there(self.admin, topic), f"{topic} is gone")
 
+    def delete_topics(self) -> None:
+        """Deletes all of them: with each thousand that it has a broker takes longer to make the next one."""
+        there = self.admin.list_topics(timeout=PATIENCE_S).topics
+        ours = [topic for topic in there if topic.startswith(f"{self.name}.")]
+        for deleted in (self.admin.delete_topics(ours) if ours else {}).values():
+            deleted.result(PATIENCE_S)
+
     def allow_only(self, topic: str, *operations: AclOperation) -> None:
         """Once there is an ACL for a topic, what none allows is forbidden."""
         allowed = [

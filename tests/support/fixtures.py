@@ -18,6 +18,7 @@ MakeCluster = Callable[..., Cluster]
 def make_cluster(request: pytest.FixtureRequest, cluster_name: str, tmp_path: Path) -> Iterator[MakeCluster]:
     """Makes a cluster on the shared stack, or on the `stack` it is given; takes what `Cluster` takes."""
     made: list[Cluster] = []
+    shared: list[Cluster] = []
 
     def make(stack: Stack | None = None, **options: Any) -> Cluster:
         on = request.getfixturevalue("stack") if stack is None else stack
@@ -25,11 +26,15 @@ def make_cluster(request: pytest.FixtureRequest, cluster_name: str, tmp_path: Pa
         folder = tmp_path / f"cluster-{len(made)}"
         folder.mkdir()
         made.append(Cluster(on, name, folder, **options))
+        if stack is None:
+            shared.append(made[-1])
         return made[-1]
 
     yield make
     for cluster in made:
         cluster.close()
+    for cluster in shared:
+        cluster.delete_topics()
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""`delayline bulk`: many requests at once, loaded by Spark."""

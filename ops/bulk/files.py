@@ -1,0 +1,44 @@
+"""Where a bulk job's rows come from, and where those go that would be rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ops.errors import ConfigError
+
+KINDS: Final = frozenset(("parquet", "csv", "json", "orc", "table"))
+
+
+def require_place(option: str, text: str, kinds: Collection[str] = KINDS) -> None:
+    """Raises ConfigError: it is no `kind:path`."""
+    kind, _, place = text.partition(":")
+    if kind not in kinds or not place:
+        known = ", ".join(f"{one}:" for one in sorted(kinds))
+        raise ConfigError(f"{option} {text!r}: write one of {known} and where")
+
+
+def read(spark: SparkSession, place: str) -> DataFrame:
+    """`kind:path`, or `table:name`. Of CSV the first line has the names, and all columns are text."""
+    kind, _, where = place.partition(":")
+    if kind == "table":
+        return spark.read.table(where)
+    reader = spark.read.option("header", "true") if kind == "csv" else spark.read
+    return reader.format(kind).load(where)
+
+
+def write(frame: DataFrame, place: str) -> None:
+    """Into a folder that is not there yet. Of CSV the first line has the names."""
+    kind, _, where = place.partition(":")
+    writer = frame.write.option("header", "true") if kind == "csv" else frame.write
+    writer.format(kind).save(where)
+
+
+def with_op(frame: DataFrame, op: str) -> DataFrame:
+    """All rows ask for that. Raises ConfigError if they say themselves what they ask for."""
+    if "op" in frame.columns:
+        raise ConfigError(f"column 'op' is there, and all rows are to {op}: leave it out")
+    return frame.withColumn("op", F.lit(op))

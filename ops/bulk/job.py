@@ -1,0 +1,62 @@
+"""A bulk job by its name: what it has sent is told by reading the buffer since it began.
+
+So a job that is started again, whatever ended it, sends what is not in the buffer yet, and nothing twice:
+also where its messages have been delivered meanwhile and their ids are forgotten. Where it began is noted in
+ZooKeeper before it sends anything. What is sent between that note and a crash is found by reading. What a
+task of a job that was killed sends after that reading is there twice: the second is a duplicate by its id.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from delayline.names import ClusterNames
+from election.operators import Author, BulkJob, HistoryEntry
+from node.config import ConnectionConfig
+from ops.clients.kafka import KafkaAdmin
+from ops.clients.zookeeper import registry
+from ops.errors import ConfigError, ConflictError
+from pipeline.kafka.extent import TopicExtent
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def require_name(job: str) -> None:
+    """Raises ConfigError: it could be no part of an id, or no znode."""
+    if _NAME.fullmatch(job) is None:
+        raise ConfigError(
+            f"job {job!r}: use 1 to 100 of A-Z a-z 0-9 . _ - and begin with a letter or a digit"
+        )
+
+
+def begin(config: ConnectionConfig, job: str, author: Author) -> TopicExtent:
+    """What of the buffer may be the job's: nothing, if it begins now.
+
+    Raises ConflictError where nobody can tell any more what it has sent.
+    """
+    admin, buffer = KafkaAdmin(config), ClusterNames(config.cluster).buffer
+    there, ends = admin.topic_id(buffer), admin.ends(buffer)
+    entry = HistoryEntry(what="bulk job begun", author=author, after=job)
+    with registry(config) as znodes:
+        noted = znodes.begin_bulk(job, BulkJob(there, ends, author), entry)
+    if noted.buffer != there:
+        raise ConflictError(
+            f"job {job} began in a buffer topic that is gone: give what is to be sent now another name"
+        )
+    _require_kept(admin.begins(buffer), noted, job, buffer)
+    ends = admin.ends(buffer)
+    return TopicExtent(
+        {(buffer, partition): noted.begins.get(partition, 0) for partition in ends},
+        {(buffer, partition): end for partition, end in ends.items()},
+    )
+
+
+def _require_kept(begins: dict[int, int], noted: BulkJob, job: str, buffer: str) -> None:
+    for partition, begin_ in begins.items():
+        if begin_ > noted.begins.get(partition, 0):
+            raise ConflictError(
+                f"job {job} began at {buffer}/{partition}/{noted.begins.get(partition, 0)}, and retention has"
+                f" taken what is below {begin_}: what it has sent cannot be told any more; give what is to be"
+                " sent now another name"
+            )

@@ -1,0 +1,144 @@
+"""A bulk load: first all rows are checked, then what is not in the buffer yet is sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from delayline.settings import ClusterSettings
+from election.operators import Author
+from node.config import ConnectionConfig
+from ops.bulk import job
+from ops.bulk.files import write
+from pipeline.bulk.first import FIRST_MS
+from pipeline.bulk.lacking import lacking
+from pipeline.bulk.requests import REJECT_CODE, REJECT_DETAIL, TARGET, Requests, judged, split
+from pipeline.bulk.sink import FORMAT, KAFKA_PREFIX, DelaylineSink
+from pipeline.kafka.extent import TopicExtent
+from pipeline.kafka.offsets import TopicOffsets
+from pipeline.kafka.source import records
+
+MOST_SHOWN: Final = 20
+_TASK_S: Final = 10.0
+
+
+class Group(NamedTuple):
+    """The requests for a target (None: cancels and reschedules), or the rejects of a code."""
+
+    target: str | None
+    code: str | None
+    rows: int
+    first_ms: int | None
+    last_ms: int | None
+    example: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a load's rows are: of targets and of codes the largest groups, `MOST_SHOWN` of each."""
+
+    rows: int
+    rejected: int
+    targets: list[Group] = field(default_factory=list)
+    rejects: list[Group] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a load has done, in requests and seconds."""
+
+    sent: int
+    were_there: int
+    seconds: float
+
+
+class Load:
+    """One job's requests, on their way from a frame into a cluster's buffer."""
+
+    def __init__(
+        self,
+        config: ConnectionConfig,
+        settings: ClusterSettings,
+        name: str,
+        frame: DataFrame,
+        columns: Mapping[str, str],
+    ) -> None:
+        """Raises `WrongInput`: a column that is none of a request, or cannot be read as one."""
+        self._config, self._name = config, name
+        self._spark: SparkSession = frame.sparkSession
+        self._now_ms = time.time_ns() // 1_000_000
+        self._rows = judged(frame, settings, name, columns, self._now_ms)
+
+    def check(self) -> Checked:
+        """Looks at every row; sends nothing."""
+        example = F.first(F.when(F.col(REJECT_CODE).isNotNull(), F.col(REJECT_DETAIL)), ignorenulls=True)
+        sound_target = F.when(F.col(REJECT_CODE).isNull(), F.col(TARGET))
+        groups = self._rows.groupBy(sound_target.alias("target"), F.col(REJECT_CODE).alias("code")).agg(
+            F.count("*").alias("rows"),
+            F.min(FIRST_MS).alias("first_ms"),
+            F.max(FIRST_MS).alias("last_ms"),
+            example.alias("example"),
+        )
+        counted = groups.localCheckpoint()
+        rows, rejected = counted.agg(
+            F.coalesce(F.sum("rows"), F.lit(0)),
+            F.coalesce(F.sum(F.when(F.col("code").isNotNull(), F.col("rows"))), F.lit(0)),
+        ).collect()[0]
+        return Checked(
+            rows,
+            rejected,
+            _largest(counted.where(F.col("code").isNull())),
+            _largest(counted.where(F.col("code").isNotNull())),
+        )
+
+    def write_rejected(self, place: str) -> None:
+        """The rows that the service would reject, with why (`pipeline.bulk.requests.Requests`)."""
+        write(self._split().rejected, place)
+
+    def send(self, checked: Checked, rate: float | None, author: Author) -> Loaded:
+        """Sends what is not in the buffer yet. Killed, it is begun again, with the same name.
+
+        `rate`: requests a second at most. Raises ConflictError where nobody can tell any more what the job
+        has sent.
+        """
+        begun_s = time.monotonic()
+        there = job.begin(self._config, self._name, author)
+        wanted, sound = self._split().records, checked.rows - checked.rejected
+        if there.filled():
+            wanted = lacking(wanted, self._sent(there)).localCheckpoint()
+            left = wanted.count()
+        else:
+            left = sound
+        self._write(wanted, left, rate)
+        return Loaded(left, sound - left, time.monotonic() - begun_s)
+
+    def _split(self) -> Requests:
+        return split(self._rows)
+
+    def _sent(self, there: TopicExtent) -> DataFrame:
+        """All that is committed there, the job's and others'."""
+        TopicOffsets(self._config).settle(there)
+        return records(self._spark, self._config, there)
+
+    def _write(self, wanted: DataFrame, count: int, rate: float | None) -> None:
+        self._spark.dataSource.register(DelaylineSink)
+        options: dict[str, Any] = {
+            f"{KAFKA_PREFIX}{key}": value for key, value in self._config.kafka.items()
+        } | {"bootstrap.servers": self._config.bootstrap_servers, "cluster": self._config.cluster}
+        if rate is not None:
+            side_by_side = self._spark.sparkContext.defaultParallelism
+            tasks = max(1, ceil(count / (rate * _TASK_S))) * side_by_side
+            wanted = wanted.repartition(tasks)
+            options["rate"] = rate / side_by_side
+        wanted.write.format(FORMAT).mode("append").options(**options).save()
+
+
+def _largest(groups: DataFrame) -> list[Group]:
+    found = groups.orderBy(F.desc("rows"), "target", "code").limit(MOST_SHOWN).collect()
+    return [Group(*row) for row in found]

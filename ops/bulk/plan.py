@@ -1,0 +1,82 @@
+"""What is to be loaded, as it was asked for on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from delayline.names import ClusterNames
+from node.config import ConnectionConfig
+from ops.bulk import job
+from ops.bulk.files import KINDS, read, require_place, with_op
+from ops.bulk.load import Load
+from ops.clients.kafka import KafkaAdmin
+from ops.errors import ConfigError
+from ops.spark import bulk_session, spark_errors
+from ops.topics import cluster_topics
+from pipeline.bulk.templates import sql_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A bulk load.
+
+    Args:
+        op: schedule, cancel or reschedule.
+        source: where the rows are, `kind:path` or `table:name`.
+        job: its name.
+        columns: what of a row is which column of a request, `name=SQL`.
+        templates: the same, `name=text with ${SQL}`.
+        rejected: where the rows go that would be rejected; None: nowhere.
+        master: where Spark runs.
+    """
+
+    op: str
+    source: str
+    job: str
+    columns: Iterable[str] = ()
+    templates: Iterable[str] = ()
+    rejected: str | None = None
+    master: str = "local[*]"
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError, before anything is begun."""
+        job.require_name(self.job)
+        require_place("--from", self.source)
+        if self.rejected is not None:
+            require_place("--rejected", self.rejected, KINDS - {"table"})
+        self.mapping()
+
+    def mapping(self) -> dict[str, str]:
+        """An expression of SQL for each column of a request that was given one."""
+        found: dict[str, str] = {}
+        for text in self.columns:
+            _add(found, "--column", text, str)
+        for text in self.templates:
+            _add(found, "--template", text, sql_of)
+        return found
+
+    @contextmanager
+    def begun(self, config: ConnectionConfig, say: Callable[[str], None]) -> Iterator[Load]:
+        """Spark, with the rows in it, for as long as the block lasts."""
+        settings = cluster_topics.read_settings(config)
+        KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)  # Spark would wait for minutes
+        say("starting Spark")
+        spark = bulk_session(self.master)
+        try:
+            with spark_errors(config.bootstrap_servers):
+                frame = with_op(read(spark, self.source), self.op)
+                yield Load(config, settings, self.job, frame, self.mapping())
+        finally:
+            with suppress(Exception):  # after Ctrl-C there may be nothing left of it to stop
+                spark.stop()
+
+
+def _add(found: dict[str, str], option: str, text: str, meant: Callable[[str], str]) -> None:
+    name, _, of = text.partition("=")
+    if not name or not of:
+        raise ConfigError(f"{option} {text!r}: write NAME=...")
+    if name in found:
+        raise ConfigError(f"{option} {text!r}: {name} was given before")
+    found[name] = meant(of)

@@ -1,0 +1,164 @@
+"""`frame.write.format("delayline")`: records into the buffer, from wherever Spark runs a task.
+
+Options: `bootstrap.servers`; `cluster` (default: delay); `rate`, records a second of each task; `kafka.*`,
+librdkafka's properties. Each task has a producer of its own, which keeps its order and writes nothing twice.
+A task that Spark runs again sends again what it has sent before: an id with `delay-if-exists: keep` makes
+that nothing (docs/wire-format.md).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaError, Producer
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from delayline.names import ClusterNames
+from pipeline.errors import KafkaFailed, WrongInput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT: Final = "delayline"
+KAFKA_PREFIX: Final = "kafka."
+_PRODUCER: Final = {
+    "acks": "all",
+    "allow.auto.create.topics": False,  # a buffer that was made by accident has the wrong settings
+    "batch.size": 1_000_000,
+    "enable.idempotence": True,
+    "linger.ms": 20,
+    "partitioner": "murmur2_random",  # as Java's: an id's requests are in one partition
+    "queue.buffering.max.kbytes": 65_536,
+    "queue.buffering.max.messages": 100_000,
+}
+_COLUMNS: Final = ("key", "value", "headers")
+_BY_KEY: Final = -1
+_WAIT_S: Final = 0.1
+_PACED_EVERY: Final = 50
+
+Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent(WriterCommitMessage):
+    """How many records a task has sent, and the brokers have taken."""
+
+    records: int
+
+
+class DelaylineSink(DataSource):
+    """Spark makes it, by its name, once it is registered: `spark.dataSource.register(DelaylineSink)`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in `frame.write.format(...)`."""
+        return FORMAT
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001 - Spark's
+        """Raises `WrongInput`: an option that is missing, or a frame of something else."""
+        if overwrite:
+            raise WrongInput("the mode is overwrite: a buffer is only appended to")
+        for name in _COLUMNS:
+            if name not in schema.names:
+                raise WrongInput(f"column {name!r} is missing: write what requests(frame).records has")
+        return _Writer(self.options)
+
+
+class _Writer(DataSourceArrowWriter):
+    def __init__(self, options: Mapping[str, str]) -> None:
+        if "bootstrap.servers" not in options:
+            raise WrongInput("option 'bootstrap.servers' is missing: give Kafka's brokers, host:port,...")
+        self._bootstrap = options["bootstrap.servers"]
+        self._topic = ClusterNames(options.get("cluster", "delay")).buffer
+        own = {
+            key.removeprefix(KAFKA_PREFIX): value
+            for key, value in options.items()
+            if key.startswith(KAFKA_PREFIX)
+        }
+        servers = {"bootstrap.servers": self._bootstrap, "log_level": 0}
+        self._config: dict[str, Any] = {**own, **_PRODUCER, **servers}
+        self._rate = float(options.get("rate", 0))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Sends the records of a task. Raises `KafkaFailed`: one was not taken; those before it may have
+        been.
+        """
+        task, pace, sent = _Task(self._config, self._topic, self._bootstrap), _Pace(self._rate), 0
+        for batch in iterator:
+            for record in _records(batch):
+                task.send(*record)
+                sent += 1
+                if sent % _PACED_EVERY == 0:
+                    pace.wait(sent)
+        task.end()
+        return Sent(sent)
+
+
+def _records(batch: pa.RecordBatch) -> Iterator[Record]:
+    """Column by column: what costs is a Python object for each row."""
+    keys, values, headers = (batch.column(name) for name in _COLUMNS)
+    entries = headers.values
+    pairs = list(zip(entries.field("key").to_pylist(), entries.field("value").to_pylist(), strict=True))
+    ends = headers.offsets.to_pylist()
+    has_partitions = "partition" in batch.schema.names
+    partitions = (
+        batch.column("partition").fill_null(_BY_KEY).to_pylist()
+        if has_partitions
+        else [_BY_KEY] * batch.num_rows
+    )
+    rows = zip(keys.to_pylist(), values.to_pylist(), ends[:-1], ends[1:], partitions, strict=True)
+    return ((key, value, pairs[begin:end], partition) for key, value, begin, end, partition in rows)
+
+
+class _Task:
+    """A producer, and the first error that it has had."""
+
+    def __init__(self, config: dict[str, Any], topic: str, bootstrap: str) -> None:
+        self._producer = Producer(config)
+        self._topic, self._bootstrap = topic, bootstrap
+        self._error: KafkaError | None = None
+
+    def send(
+        self, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], partition: int
+    ) -> None:
+        given: Any = headers  # the client's type says str | bytes, invariantly
+        while True:
+            self._require_no_error()
+            try:
+                self._producer.produce(
+                    self._topic, value, key, partition, on_delivery=self._note, headers=given
+                )
+            except BufferError:
+                self._producer.poll(_WAIT_S)
+            else:
+                self._producer.poll(0)
+                return
+
+    def end(self) -> None:
+        """All that was sent is on the brokers."""
+        self._producer.flush()
+        self._require_no_error()
+
+    def _note(self, error: KafkaError | None, _: Any) -> None:
+        self._error = self._error or error
+
+    def _require_no_error(self) -> None:
+        if self._error is not None:
+            self._producer.purge()
+            raise KafkaFailed(self._error, self._bootstrap)
+
+
+class _Pace:
+    """No more than so many a second; 0: as fast as it goes."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate, self._begun_s = rate, time.monotonic()
+
+    def wait(self, sent: int) -> None:
+        ahead_s = sent / self._rate - (time.monotonic() - self._begun_s) if self._rate > 0 else 0.0
+        if ahead_s > 0:
+            time.sleep(ahead_s)

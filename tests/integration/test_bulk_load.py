@@ -1,0 +1,170 @@
+"""A bulk load into a real buffer: what is there is not sent again, whatever has become of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from election.operators import Author
+from ops.bulk.load import Load, Loaded
+from ops.bulk.plan import Plan
+from ops.errors import ConfigError, ConflictError, UnavailableError
+from ops.spark import spark_errors
+from pipeline.bulk.sink import DelaylineSink
+from pipeline.bulk.templates import sql_of
+from pipeline.errors import WrongInput
+from tests.support.cluster import Cluster
+from tests.support.requests import now_ms
+from tests.support.retention import delete_records
+from tests.support.waiting import PATIENCE_S
+
+WHO = Author("somebody", "a test", 0)
+COUNT = 50
+
+
+def rows_of(spark: SparkSession, count: int) -> DataFrame:
+    return spark.range(count).selectExpr("id as number", "concat('value ', id) as value")
+
+
+def load_of(cluster: Cluster, frame: DataFrame, job: str, **columns: str) -> Load:
+    asked = {"target": f"'{cluster.target()}'", "delay": "'0s'"} | columns
+    return Load(cluster.connection, cluster.settings, job, frame, asked)
+
+
+def sent(load: Load, rate: float | None = None) -> tuple[int, int]:
+    done: Loaded = load.send(load.check(), rate, WHO)
+    return done.sent, done.were_there
+
+
+def test_what_a_job_has_sent_is_not_sent_again_though_it_is_delivered(
+    cluster: Cluster, spark: SparkSession
+) -> None:
+    cluster.start_here("a")
+    assert sent(load_of(cluster, rows_of(spark, COUNT), "first")) == (COUNT, 0)
+    cluster.wait_delivered(COUNT)
+    assert sent(load_of(cluster, rows_of(spark, COUNT + 5), "first")) == (5, COUNT)
+    delivered = cluster.wait_delivered(COUNT + 5)
+    assert Counter(got.value for got in delivered) == {b"value %d" % n: 1 for n in range(COUNT + 5)}
+    assert {str(got.text("delay-id")).partition("/")[0] for got in delivered} == {"first"}
+
+
+def test_rows_that_are_alike_are_a_message_each(cluster: Cluster, spark: SparkSession) -> None:
+    cluster.start_here("a")
+    frame = spark.range(3).selectExpr("'same' as value")
+    assert sent(load_of(cluster, frame, "alike")) == (3, 0)
+    assert sent(load_of(cluster, frame, "alike")) == (0, 3)
+    assert [got.value for got in cluster.wait_delivered(3)] == [b"same"] * 3
+
+
+def test_another_job_sends_the_same_rows_again(cluster: Cluster, spark: SparkSession) -> None:
+    assert sent(load_of(cluster, rows_of(spark, 2), "one")) == (2, 0)
+    assert sent(load_of(cluster, rows_of(spark, 2), "two")) == (2, 0)
+
+
+def test_cancels_and_reschedules_are_loaded_and_each_is_sent_once(
+    cluster: Cluster, spark: SparkSession
+) -> None:
+    cluster.start_here("a")
+    ids = {"id": "concat('n-', number)"}
+    sent(load_of(cluster, rows_of(spark, 4), "add", **ids, delay="'1h'"))
+    numbers = spark.range(4).withColumnRenamed("id", "number")
+    moved = Load(
+        cluster.connection,
+        cluster.settings,
+        "move",
+        numbers.where("number >= 2"),
+        ids | {"op": "'reschedule'", "due": f"{now_ms()}"},
+    )
+    assert sent(moved) == (2, 0)
+    assert sorted(got.value or b"" for got in cluster.wait_delivered(2)) == [b"value 2", b"value 3"]
+    cancels = Load(cluster.connection, cluster.settings, "end", numbers, ids | {"op": "'cancel'"})
+    assert sent(cancels) == (4, 0)
+    assert sent(cancels) == (0, 4)
+    cluster.tail.wait(
+        lambda: (
+            Counter(one["outcome"] for one in cluster.outcomes) >= Counter({"cancelled": 2, "too-late": 2})
+        ),
+        "cancels are answered",
+        PATIENCE_S,
+    )
+
+
+def test_where_retention_has_taken_what_a_job_may_have_sent_it_refuses(
+    cluster: Cluster, spark: SparkSession
+) -> None:
+    load = load_of(cluster, rows_of(spark, 8), "old", delay="'1h'")
+    sent(load)
+    delete_records(cluster, {0: 1, 1: 1})
+    with pytest.raises(ConflictError, match=r"job old began at .*/0/0, and retention has taken"):
+        load.send(load.check(), None, WHO)
+
+
+def test_what_would_be_rejected_is_counted_by_code(cluster: Cluster, spark: SparkSession) -> None:
+    checked = load_of(
+        cluster,
+        rows_of(spark, 10),
+        "wrong",
+        delay="if(number < 3, 'soon', '5s')",
+        target="if(number = 9, 'a/b', 'fine')",
+    ).check()
+    assert (checked.rows, checked.rejected) == (10, 4)
+    assert [(one.target, one.rows) for one in checked.targets] == [("fine", 6)]
+    assert [(one.code, one.rows) for one in checked.rejects] == [("bad-after", 3), ("bad-target-topic", 1)]
+
+
+def test_a_template_is_a_text_with_what_sql_says_in_it(spark: SparkSession) -> None:
+    template = '$$5 for ${upper(name)}\'s \\n "order" ${n + 1}'
+    row = spark.sql("select 'eve' as name, 41 as n").selectExpr(f"{sql_of(template)} as text").collect()[0]
+    assert row["text"] == '$5 for EVE\'s \\n "order" 42'
+
+
+def test_a_load_that_is_paced_sends_all(cluster: Cluster, spark: SparkSession) -> None:
+    cluster.start_here("a")
+    assert sent(load_of(cluster, rows_of(spark, COUNT), "paced"), rate=200.0) == (COUNT, 0)
+    cluster.wait_delivered(COUNT)
+
+
+def test_brokers_that_do_not_answer_a_task_are_said_in_a_line(cluster: Cluster, spark: SparkSession) -> None:
+    spark.dataSource.register(DelaylineSink)
+    records = spark.sql(
+        "select X'61' as key, X'62' as value, array(named_struct('key', 'a', 'value', X'')) as headers"
+    )
+    options = {"bootstrap.servers": "127.0.0.1:1", "kafka.message.timeout.ms": "500"}
+    with (
+        pytest.raises(UnavailableError, match=r"Kafka at 127\.0\.0\.1:1 does not answer"),
+        spark_errors("127.0.0.1:1"),
+    ):
+        records.write.format("delayline").mode("append").options(**options).save()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"source": "parquet"}, "--from 'parquet': write one of"),
+        ({"source": "xml:a"}, "--from 'xml:a': write one of"),
+        ({"rejected": "table:a"}, "--rejected 'table:a': write one of csv:, json:, orc:, parquet: and where"),
+        ({"job": "a/b"}, "job 'a/b': use 1 to 100"),
+        ({"columns": ["due"]}, "--column 'due': write NAME=..."),
+        ({"columns": ["due=a"], "templates": ["due=b"]}, "--template 'due=b': due was given before"),
+    ],
+)
+def test_what_is_typed_wrong_is_said_before_anything_begins(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Plan(**{"op": "schedule", "source": "csv:a", "job": "a"} | wrong)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"duedate": "number"}, "column 'duedate' is none of a request: is due meant"),
+        ({"due": "array(number)"}, "column 'due' is of the type array<bigint>"),
+    ],
+)
+def test_a_column_that_cannot_be_meant_is_said(
+    cluster: Cluster, spark: SparkSession, columns: dict[str, str], said: str
+) -> None:
+    with pytest.raises(WrongInput, match=said):
+        Load(cluster.connection, cluster.settings, "any", rows_of(spark, 1), columns)

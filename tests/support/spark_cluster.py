@@ -1,0 +1,83 @@
+"""A standalone Spark cluster on this machine, from the jars that PySpark carries."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import urllib.request
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pyspark
+
+from ops.setup.java import java_home
+from ops.stack.ports import HOST, free_port
+from tests.support.closing import Closing
+from tests.support.waiting import becomes, eventually
+
+_HOME: Final = Path(pyspark.__file__).parent
+_MEMORY: Final = "1100m"
+
+
+class SparkCluster(Closing):
+    """One master and some workers of one core each."""
+
+    def __init__(self, folder: Path, workers: int) -> None:
+        self._folder = folder
+        self._port, self._web_port = free_port(), free_port()
+        self.url = f"spark://{HOST}:{self._port}"
+        ports = ["--host", HOST, "--port", str(self._port), "--webui-port", str(self._web_port)]
+        self._master = self._start("master.Master", *ports)
+        self._workers: list[subprocess.Popen[bytes]] = []
+        eventually(self._state, "the master answers")
+        for number in range(workers):
+            place = ["--host", HOST, "--webui-port", str(free_port()), "-d", str(folder / str(number))]
+            self._workers.append(
+                self._start("worker.Worker", "--cores", "1", "--memory", _MEMORY, *place, self.url)
+            )
+        becomes(self._alive, workers)
+
+    def kill_worker(self) -> None:
+        """SIGKILL for one that has an executor, and for its executor."""
+        worker = next(one for one in self._workers if psutil.Process(one.pid).children())
+        for child in psutil.Process(worker.pid).children(recursive=True):
+            child.kill()
+        worker.kill()
+        worker.wait()
+        self._workers.remove(worker)
+
+    def close(self) -> None:
+        """Ends all of it."""
+        for process in [*self._workers, self._master]:
+            process.terminate()
+        for process in [*self._workers, self._master]:
+            process.wait()
+
+    def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self._folder / f"{name}-{free_port()}.log").open("wb") as log:
+            return subprocess.Popen(
+                [_HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *arguments],
+                stdout=log,
+                stderr=log,
+                env=os.environ
+                | {
+                    "JAVA_HOME": str(java_home()),
+                    "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                    "SPARK_DAEMON_MEMORY": "128m",
+                    "SPARK_HOME": str(_HOME),
+                    "SPARK_LOCAL_IP": HOST,
+                },
+            )
+
+    def _alive(self) -> int:
+        return int(self._state().get("aliveworkers", 0))
+
+    def _state(self) -> dict[str, Any]:
+        try:
+            with urllib.request.urlopen(f"http://{HOST}:{self._web_port}/json/", timeout=5) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except OSError:
+            return {}
