@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 SEEDS ?= 0:20000
 
-.PHONY: help setup demo test test-fast check format simulate mutants attack bench bench-full bench-compare bench-docs bench-parts bench-polls bench-ids lock clean
+.PHONY: help setup demo test test-fast check format simulate mutants attack bench bench-full bench-compare bench-docs bench-parts bench-polls bench-ids bench-bulk lock clean
 
 help:
 	@echo "make demo      three nodes deliver through failures, then Spark audits"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench-parts  what each part of a message's way costs"
 	@echo "make bench-polls  what a reader costs at small rates, and how late it is"
 	@echo "make bench-ids  what an id costs at intake, once a million are known"
+	@echo "make bench-bulk  how fast a million rows are loaded, beside Spark's own Kafka sink"
 	@echo "make lock      resolve requirements.lock anew"
 
 # Stamped: costs 0.2 s when everything is there, and no network.
@@ -76,6 +77,9 @@ bench-polls: setup
 
 bench-ids: setup
 	$(BIN)/python -m bench ids $(ARGS)
+
+bench-bulk: setup
+	$(BIN)/python -m bench bulk $(ARGS)
 
 # One lock for Python 3.11 to 3.13 on Linux and macOS. Needs uv (pipx install uv).
 lock:

@@ -11,7 +11,7 @@ from typing import Final
 import click
 from rich.text import Text
 
-from bench import ids, markdown, parts, polls, profiles, table
+from bench import bulk, ids, markdown, parts, polls, profiles, table
 from bench import record as records
 from bench import run as runs
 from bench.failure import PLAIN, reason
@@ -186,6 +186,19 @@ def ids_command(pending: int, rounds: int, messages: int) -> None:
     """What ids cost at intake, once so many are known: the view alone, with and without ids in turn."""
     try:
         table.show_ids(table.console(), ids.measure(pending, rounds, messages))
+    except Exception as error:
+        raise click.ClickException(reason(error)) from error
+
+
+@main.command("bulk")
+@click.option("--rows", type=click.IntRange(1), default=1_000_000, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
+def bulk_command(rows: int, rounds: int) -> None:
+    """How fast rows are loaded from Parquet, beside Spark's own Kafka sink."""
+    own_settings_only()
+    logs.configure(logging.ERROR)
+    try:
+        table.show_bulk(table.console(), rows, list(bulk.measure(rows, rounds)))
     except Exception as error:
         raise click.ClickException(reason(error)) from error
 

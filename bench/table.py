@@ -6,7 +6,7 @@ import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console, JustifyMethod
 from rich.measure import Measurement
@@ -18,6 +18,9 @@ from bench.ids import Round
 from bench.parts import PartCost
 from bench.polls import Polls
 from bench.record import RunRecord
+
+if TYPE_CHECKING:
+    from bench import bulk
 
 WIDTH: Final = 200
 """Where stdout is no terminal: everything fits."""
@@ -68,6 +71,12 @@ IDS: Final = (
     TerminalColumn("its thread, us", number=True),
     TerminalColumn("the process, us", number=True),
     TerminalColumn("view locked at most, ms", number=True),
+)
+BULK: Final = (
+    TerminalColumn("rounds"),
+    TerminalColumn("Spark's sink, s", number=True),
+    TerminalColumn("checked, s", number=True),
+    TerminalColumn("sent, s", number=True),
 )
 
 
@@ -128,6 +137,17 @@ def show_ids(console: Console, rounds: Mapping[str, Sequence[Round]]) -> None:
     console.print(fitted(console, IDS, rows))
     without, with_ids = (statistics.median(one.per_s for one in found) for found in rounds.values())
     console.print(f"with ids {with_ids / without:.2f} of the rate without")
+
+
+def show_bulk(console: Console, rows: int, rounds: Sequence[bulk.Round]) -> None:
+    """The first round, then medians of the others, the least and the most in brackets; in seconds."""
+    cold, *warm = rounds
+    found = {"first": [cold], "others": warm}
+    shown = [(name, *(_spread(values) for values in zip(*of, strict=True))) for name, of in found.items()]
+    console.print(fitted(console, BULK, shown))
+    sink_s = statistics.median(one.sink_s for one in warm)
+    send_s = statistics.median(one.send_s for one in warm)
+    console.print(f"{number(rows / send_s)} a second; {sink_s / send_s:.2f} of the rate of Spark's sink")
 
 
 def _spread(values: Sequence[float]) -> str:

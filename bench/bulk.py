@@ -1,0 +1,95 @@
+"""What a bulk load does in a second: rows from Parquet into a buffer, beside Spark's own Kafka sink.
+
+Both take the same rows, in turn, in one Spark: the sink writes their key and value into a topic beside the
+buffer, and nothing is checked. The first round is Spark's and the broker's warm-up, and is shown as such.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.cluster import TARGET_PARTITIONS
+from delayline.settings import ClusterSettings
+from election.operators import Author
+from node.config import ConnectionConfig
+from ops.bulk.load import Load
+from ops.clients.kafka import KafkaAdmin
+from ops.clients.topic import WantedTopic
+from ops.spark import bulk_session
+from ops.stack import LocalStack
+from ops.topics import cluster_topics
+
+CLUSTER: Final = "bulk"
+PLAIN: Final = "plain"
+HOUR_MS: Final = 3_600_000
+WHO: Final = Author("bench", "bulk", 0)
+COLUMNS: Final = {
+    "id": "concat('order-', order_id)",
+    "target": "'reminders'",
+    "due": "due",
+    "key": "cast(customer_id as string)",
+    "value": "concat('Order ', order_id, ' of ', customer_id, ' waits for ', amount, ' euros')",
+}
+
+
+class Round(NamedTuple):
+    """In seconds: Spark's sink, all rows checked, all rows sent."""
+
+    sink_s: float
+    check_s: float
+    send_s: float
+
+
+def measure(rows: int, rounds: int) -> Iterator[Round]:
+    """One round after the other, on a stack and in a Spark of its own. Raises `StackError`, `SetupError`."""
+    with (
+        TemporaryDirectory(prefix="delayline-bench-") as folder,
+        LocalStack(Path(folder) / "stack") as stack,
+    ):
+        config = ConnectionConfig(
+            cluster=CLUSTER, bootstrap_servers=stack.bootstrap, zookeeper=stack.zookeeper
+        )
+        settings = cluster_topics.create(config).settings
+        KafkaAdmin(config).create(WantedTopic(PLAIN, TARGET_PARTITIONS, "exactly", ()), 1)
+        spark = bulk_session("local[*]")
+        try:
+            frame = _written(spark, f"{folder}/rows", rows)
+            for number in range(rounds + 1):
+                yield _round(config, settings, frame, number)
+        finally:
+            spark.stop()
+
+
+def _written(spark: SparkSession, folder: str, rows: int) -> DataFrame:
+    later_ms = time.time_ns() // 1_000_000 + HOUR_MS
+    frame = spark.range(rows).selectExpr(
+        "id as order_id",
+        "id % 50000 as customer_id",
+        "round(rand(1) * 200, 2) as amount",
+        f"timestamp_millis({later_ms} + id) as due",
+    )
+    frame.write.parquet(folder)
+    return spark.read.parquet(folder)
+
+
+def _round(config: ConnectionConfig, settings: ClusterSettings, frame: DataFrame, number: int) -> Round:
+    load = Load(config, settings, f"round-{number}", frame, COLUMNS)
+    begun_s = time.monotonic()
+    _sink(config, frame)
+    sunk_s = time.monotonic()
+    checked = load.check()
+    checked_s = time.monotonic()
+    load.send(checked, None, WHO)
+    return Round(sunk_s - begun_s, checked_s - sunk_s, time.monotonic() - checked_s)
+
+
+def _sink(config: ConnectionConfig, frame: DataFrame) -> None:
+    plain = frame.selectExpr(f"{COLUMNS['id']} as key", f"{COLUMNS['value']} as value")
+    options = {"kafka.bootstrap.servers": config.bootstrap_servers, "topic": PLAIN}
+    plain.write.format("kafka").options(**options).save()
