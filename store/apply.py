@@ -617,11 +617,24 @@ class BatchApply:
             self._store_pending_answer(partition, offset, msgspec.structs.replace(pending, effective=True))
 
     def _first_pending(self, partition: int, whose: Sequence[str | int | None], begin: int) -> int | None:
-        """The first one of any of these ids and sources from an offset on that waits for its answer and is
-        none that asks to keep.
+        """The first one of an id, or of its source, from an offset on that waits for its answer and is none
+        that asks to keep. Not the source's, where something has ended the id before that: that was it.
         """
-        found = (self._first_pending_of(partition, who, begin) for who in whose if who is not None)
+        found = [self._first_pending_of(partition, who, begin) for who in whose if who is not None]
+        if len(found) > 1:
+            of_id, of_source = found
+            ends = self._ends(partition, str(whose[0]), of_id)
+            if of_source is not None and any(begin <= end < of_source for end in ends):
+                return of_id
         return min((offset for offset in found if offset is not None), default=None)
+
+    def _ends(self, partition: int, id_: str, pending: int | None) -> list[int]:
+        """Offsets at which the id is known to have been ended: the last ones, and the last one before a
+        pending answer.
+        """
+        entry = self._index(keys.index(partition, id_))
+        ends = [self._tombstone(keys.tombstone(partition, id_)), -1 if entry is None else entry.origin]
+        return ends if pending is None else [*ends, self._pending_answer(partition, pending).previous]
 
     def _first_pending_of(self, partition: int, who: str | int, begin: int) -> int | None:
         """In the store, or, since a batch comes after all that is stored, in this batch."""

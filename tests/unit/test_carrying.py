@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from delayline.outcome_kinds import OutcomeKind
-from delayline.record import Carry
+from delayline.record import Carry, Request
 from delayline.settings import ClusterSettings
 from delayline.settings_versions import SettingsVersions
 from delayline.signing import Serial
@@ -301,6 +301,16 @@ def test_what_was_written_back_of_a_source_that_was_cancelled_is_dropped_though_
     chosen = [one.select(LATER_MS * 2, MANY) for one in (view, other)]
     assert [offsets(each) for each in chosen] == [[], []]
     assert [[one.effective for one in each.answers] for each in chosen] == [[True], [True]]
+
+
+@pytest.mark.parametrize("ended", [cancel("a"), schedule(LATER_MS * 3, "a")], ids=["cancelled", "replaced"])
+def test_a_cancel_by_source_of_what_its_id_has_ended_before_ends_nothing(view: View, ended: Request) -> None:
+    take(view, at(0, 0, schedule(LATER_MS, "a")), at(0, 1, ended))
+    select(view)
+    take(view, at(0, 2, Cancel(None, 0)))
+    take(view, at(0, 3, schedule(LATER_MS, "a", parent=0)._replace(serial=(1, 3))))
+    [answer] = select(view, now_ms=NOW_MS + 1).answers
+    assert (answer.at, answer.effective) == ((0, 2), False)
 
 
 def test_a_carry_of_what_was_replaced_is_dropped(view: View, other: View) -> None:
