@@ -40,7 +40,7 @@ def audit_session(cores: int = 2, *, compiled: bool = True) -> SparkSession:
 
 def bulk_session(master: str) -> SparkSession:
     """Start Spark in this process, or have it work there, for a bulk load. Raises SetupError as above."""
-    return _session(master, "delayline bulk", {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC"})
+    return _session(master, "delayline bulk", _BULK)
 
 
 def _session(master: str, name: str, own: dict[str, str]) -> SparkSession:
@@ -72,13 +72,11 @@ def spark_errors(bootstrap_servers: str) -> Iterator[None]:
     """What Spark raises in this block, as an OperatorError of one line."""
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise _meant(error, bootstrap_servers) from error
-    except Py4JError as error:
-        raise OperatorError(f"Spark: {_first_line(error)}") from error
 
 
-def _meant(error: PySparkException, bootstrap_servers: str) -> OperatorError:
+def _meant(error: Exception, bootstrap_servers: str) -> OperatorError:
     text = str(error)
     of_kafka = _OF_KAFKA.search(text)
     if of_kafka is not None:
@@ -86,6 +84,9 @@ def _meant(error: PySparkException, bootstrap_servers: str) -> OperatorError:
     ours = _OURS.search(text)
     if ours is not None:
         return ConfigError(ours[1])
+    of_python = _OF_PYTHON.search(text)
+    if of_python is not None:
+        return OperatorError(f"Spark: {of_python[1]}")
     kind = ConfigError if isinstance(error, AnalysisException | ParseException) else OperatorError
     return kind(f"Spark: {_first_line(error)}")
 
@@ -99,6 +100,7 @@ _OF_KAFKA = re.compile(
     r"pipeline\.errors\.KafkaFailed: .*KafkaError\{code=\w+,val=(-?\d+),str=\"([^\n]*)\"\}"
 )
 _OURS = re.compile(r"pipeline\.errors\.WrongInput: ([^\n]*)")
+_OF_PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?: [^\n]*\n)+(\w[^\n]*)")
 """What a task of ours has raised: Spark has its text alone, in the middle of a stack trace."""
 
 _QUIET = {
@@ -115,6 +117,10 @@ _SMALL = {
     # One audit is over before the optimising compiler has paid for itself.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.adaptive.enabled": "false",  # planning each query anew after each of its stages takes longest
+}
+_BULK = {
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",  # of two cores, one more is not to clean up
+    "spark.sql.ansi.enabled": "false",  # what cannot be cast is null, and rejected by itself
 }
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 

@@ -9,7 +9,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ops.errors import ConfigError
+from pipeline.bulk.requests import REJECT_CODE, REJECT_DETAIL
 
+_OPTIONS: Final = {
+    # As RFC 4180 has it. What is no row ends the load: read as nulls, it might be sent.
+    "csv": {"header": "true", "multiLine": "true", "escape": '"', "mode": "FAILFAST"},
+    # A type that is guessed from the values would change with them, and with it the ids that are made.
+    "json": {"primitivesAsString": "true", "mode": "FAILFAST"},
+}
 KINDS: Final = frozenset(("parquet", "csv", "json", "orc", "table"))
 
 
@@ -26,19 +33,18 @@ def read(spark: SparkSession, place: str) -> DataFrame:
     kind, _, where = place.partition(":")
     if kind == "table":
         return spark.read.table(where)
-    reader = spark.read.option("header", "true") if kind == "csv" else spark.read
-    return reader.format(kind).load(where)
+    return spark.read.format(kind).options(**_OPTIONS.get(kind, {})).load(where)
 
 
 def write(frame: DataFrame, place: str) -> None:
-    """Into a folder that is not there yet. Of CSV the first line has the names."""
+    """Into a folder, in place of what is there. Of CSV the first line has the names."""
     kind, _, where = place.partition(":")
-    writer = frame.write.option("header", "true") if kind == "csv" else frame.write
-    writer.format(kind).save(where)
+    frame.write.format(kind).options(**_OPTIONS.get(kind, {})).mode("overwrite").save(where)
 
 
 def with_op(frame: DataFrame, op: str) -> DataFrame:
     """All rows ask for that. Raises ConfigError if they say themselves what they ask for."""
+    frame = frame.drop(REJECT_CODE, REJECT_DETAIL)  # of rows that were rejected, and are mended
     if "op" in frame.columns:
         raise ConfigError(f"column 'op' is there, and all rows are to {op}: leave it out")
     return frame.withColumn("op", F.lit(op))

@@ -3,7 +3,8 @@
 So a job that is started again, whatever ended it, sends what is not in the buffer yet, and nothing twice:
 also where its messages have been delivered meanwhile and their ids are forgotten. Where it began is noted in
 ZooKeeper before it sends anything. What is sent between that note and a crash is found by reading. What a
-task of a job that was killed sends after that reading is there twice: the second is a duplicate by its id.
+task of a job that was killed sends after that reading is there twice: of a schedule to keep the second is a
+duplicate by its id.
 """
 
 from __future__ import annotations
@@ -45,7 +46,6 @@ def begin(config: ConnectionConfig, job: str, author: Author) -> TopicExtent:
             f"job {job} began in a buffer topic that is gone: give what is to be sent now another name"
         )
     _require_kept(admin.begins(buffer), noted, job, buffer)
-    ends = admin.ends(buffer)
     return TopicExtent(
         {(buffer, partition): noted.begins.get(partition, 0) for partition in ends},
         {(buffer, partition): end for partition, end in ends.items()},

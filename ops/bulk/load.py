@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from delayline.settings import ClusterSettings
@@ -16,6 +16,8 @@ from election.operators import Author
 from node.config import ConnectionConfig
 from ops.bulk import job
 from ops.bulk.files import write
+from ops.bulk.progress import shown
+from ops.errors import ConflictError
 from pipeline.bulk.first import FIRST_MS
 from pipeline.bulk.lacking import lacking
 from pipeline.bulk.requests import REJECT_CODE, REJECT_DETAIL, TARGET, Requests, judged, split
@@ -70,7 +72,7 @@ class Load:
         columns: Mapping[str, str],
     ) -> None:
         """Raises `WrongInput`: a column that is none of a request, or cannot be read as one."""
-        self._config, self._name = config, name
+        self._config, self._name, self._partitions = config, name, settings.partitions
         self._spark: SparkSession = frame.sparkSession
         self._now_ms = time.time_ns() // 1_000_000
         self._rows = judged(frame, settings, name, columns, self._now_ms)
@@ -85,7 +87,8 @@ class Load:
             F.max(FIRST_MS).alias("last_ms"),
             example.alias("example"),
         )
-        counted = groups.localCheckpoint()
+        with shown(self._spark, "checking"):
+            counted = groups.localCheckpoint()
         rows, rejected = counted.agg(
             F.coalesce(F.sum("rows"), F.lit(0)),
             F.coalesce(F.sum(F.when(F.col("code").isNotNull(), F.col("rows"))), F.lit(0)),
@@ -99,7 +102,7 @@ class Load:
 
     def write_rejected(self, place: str) -> None:
         """The rows that the service would reject, with why (`pipeline.bulk.requests.Requests`)."""
-        write(self._split().rejected, place)
+        write(self._split().rejected.drop("op"), place)
 
     def send(self, checked: Checked, rate: float | None, author: Author) -> Loaded:
         """Sends what is not in the buffer yet. Killed, it is begun again, with the same name.
@@ -111,12 +114,18 @@ class Load:
         there = job.begin(self._config, self._name, author)
         wanted, sound = self._split().records, checked.rows - checked.rejected
         if there.filled():
-            wanted = lacking(wanted, self._sent(there)).localCheckpoint()
+            with shown(self._spark, "reading what is there"):
+                wanted = lacking(wanted, self._sent(there), self._name).localCheckpoint()
             left = wanted.count()
         else:
             left = sound
-        self._write(wanted, left, rate)
-        return Loaded(left, sound - left, time.monotonic() - begun_s)
+        sent = self._write(wanted, left, rate)
+        if sent != left:
+            raise ConflictError(
+                f"{left} requests were to be sent, and {sent} were: the rows have changed since they were"
+                " checked; run it again"
+            )
+        return Loaded(sent, sound - sent, time.monotonic() - begun_s)
 
     def _split(self) -> Requests:
         return split(self._rows)
@@ -126,17 +135,26 @@ class Load:
         TopicOffsets(self._config).settle(there)
         return records(self._spark, self._config, there)
 
-    def _write(self, wanted: DataFrame, count: int, rate: float | None) -> None:
+    def _write(self, wanted: DataFrame, count: int, rate: float | None) -> int:
+        """How many were sent. `count`: how many there should be."""
         self._spark.dataSource.register(DelaylineSink)
         options: dict[str, Any] = {
             f"{KAFKA_PREFIX}{key}": value for key, value in self._config.kafka.items()
-        } | {"bootstrap.servers": self._config.bootstrap_servers, "cluster": self._config.cluster}
+        } | {
+            "bootstrap.servers": self._config.bootstrap_servers,
+            "cluster": self._config.cluster,
+            "partitions": self._partitions,
+        }
         if rate is not None:
             side_by_side = self._spark.sparkContext.defaultParallelism
             tasks = max(1, ceil(count / (rate * _TASK_S))) * side_by_side
             wanted = wanted.repartition(tasks)
             options["rate"] = rate / side_by_side
-        wanted.write.format(FORMAT).mode("append").options(**options).save()
+        with shown(self._spark, "sending"):
+            counted = Observation()
+            observed = wanted.observe(counted, F.count(F.lit(1)).alias("sent"))
+            observed.write.format(FORMAT).mode("append").options(**options).save()
+        return int(counted.get["sent"])
 
 
 def _largest(groups: DataFrame) -> list[Group]:

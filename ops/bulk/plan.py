@@ -16,6 +16,7 @@ from ops.errors import ConfigError
 from ops.spark import bulk_session, spark_errors
 from ops.topics import cluster_topics
 from pipeline.bulk.templates import sql_of
+from pipeline.kafka.security import spark_options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,8 @@ class Plan:
         require_place("--from", self.source)
         if self.rejected is not None:
             require_place("--rejected", self.rejected, KINDS - {"table"})
+            if self.rejected.partition(":")[2] == self.source.partition(":")[2]:
+                raise ConfigError(f"--rejected {self.rejected!r} is where the rows come from: name another")
         self.mapping()
 
     def mapping(self) -> dict[str, str]:
@@ -60,6 +63,7 @@ class Plan:
     @contextmanager
     def begun(self, config: ConnectionConfig, say: Callable[[str], None]) -> Iterator[Load]:
         """Spark, with the rows in it, for as long as the block lasts."""
+        spark_options(config.kafka)  # what Spark could not read again with is not to be sent with either
         settings = cluster_topics.read_settings(config)
         KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)  # Spark would wait for minutes
         say("starting Spark")
@@ -75,6 +79,8 @@ class Plan:
 
 def _add(found: dict[str, str], option: str, text: str, meant: Callable[[str], str]) -> None:
     name, _, of = text.partition("=")
+    if name == "op":
+        raise ConfigError(f"{option} {text!r}: what all rows ask for is the command's own name")
     if not name or not of:
         raise ConfigError(f"{option} {text!r}: write NAME=...")
     if name in found:

@@ -116,6 +116,8 @@ def _load(op: str, output: Format, options: dict[str, Any]) -> int:
     with plan.begun(connect(options), say) as load:
         checked = load.check()
         say(_told(checked))
+        if output == "table":
+            _show_checked(checked)
         if checked.rejected and plan.rejected is not None:
             load.write_rejected(plan.rejected)
             say(f"the rows that would be rejected, and why: {plan.rejected}")
@@ -141,23 +143,31 @@ def _why_not(checked: Checked, *, dry_run: bool) -> str:
     )
 
 
+def _show_checked(checked: Checked) -> None:
+    for rows, columns in ((_targets(checked), TARGET_COLUMNS), (_rejects(checked), REJECT_COLUMNS)):
+        if rows:
+            emit("table", rows, columns)
+            click.echo()
+
+
 def _show(output: Format, checked: Checked, loaded: Loaded | None) -> None:
-    done = {"rows": checked.rows, "rejected": checked.rejected}
+    done: dict[str, Any] = {"rows": checked.rows, "rejected": checked.rejected}
     if loaded is not None:
         done |= {"sent": loaded.sent, "were_there": loaded.were_there}
-    targets = [
+    if output != "table":
+        done |= {"targets": _targets(checked), "rejects": _rejects(checked)}
+    emit_one(output, done)
+
+
+def _targets(checked: Checked) -> list[dict[str, Any]]:
+    return [
         {"target": one.target, "rows": one.rows, "first": _time(one.first_ms), "last": _time(one.last_ms)}
         for one in checked.targets
     ]
-    rejects = [{"code": one.code, "rows": one.rows, "example": one.example} for one in checked.rejects]
-    if output != "table":
-        emit_one(output, done | {"targets": targets, "rejects": rejects})
-        return
-    emit_one(output, done)
-    for rows, columns in ((targets, TARGET_COLUMNS), (rejects, REJECT_COLUMNS)):
-        if rows:
-            click.echo()
-            emit(output, rows, columns)
+
+
+def _rejects(checked: Checked) -> list[dict[str, Any]]:
+    return [{"code": one.code, "rows": one.rows, "example": one.example} for one in checked.rejects]
 
 
 def _time(at_ms: int | None) -> str | None:

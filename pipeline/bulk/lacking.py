@@ -5,21 +5,29 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-_DIGEST = "digest"
+from delayline.headers import H_OP
+from pipeline.bulk.requests import made_id_pattern
+
+_SAME = "same"
 
 
-def lacking(records: DataFrame, sent: DataFrame) -> DataFrame:
+def lacking(records: DataFrame, sent: DataFrame, job: str) -> DataFrame:
     """The records that are not among `sent`, records of the buffer. Two are the same if key, value and
-    headers are, wherever they stand.
+    headers are, wherever they stand. Schedules with an id that the job has made are if that is: a column may
+    be of the time at which it is read.
     """
-    there = sent.select(_digest().alias(_DIGEST)).distinct()
-    return records.withColumn(_DIGEST, _digest()).join(there, _DIGEST, "left_anti").drop(_DIGEST)
+    same = _same(job)
+    there = sent.select(same.alias(_SAME)).distinct()
+    return records.withColumn(_SAME, same).join(there, _SAME, "left_anti").drop(_SAME)
 
 
-def _digest() -> Column:
-    """SHA-256 of all three, with their lengths: no two of them are alike."""
-    headers = F.aggregate(F.col("headers"), F.lit(b""), _with_header)
-    return F.sha2(F.concat(_sized(F.col("key")), _sized(F.col("value")), headers), 256)
+def _same(job: str) -> Column:
+    """SHA-256 of what tells a record, with its lengths: no two of them are alike."""
+    key, headers = _sized(F.col("key")), F.aggregate(F.col("headers"), F.lit(b""), _with_header)
+    is_control = F.exists("headers", lambda header: header["key"] == H_OP)
+    is_made = F.coalesce(F.col("key").cast("string").rlike(made_id_pattern(job)), F.lit(False)) & ~is_control
+    told = F.when(is_made, key).otherwise(F.concat(key, _sized(F.col("value")), headers))
+    return F.sha2(told, 256)
 
 
 def _with_header(before: Column, header: Column) -> Column:

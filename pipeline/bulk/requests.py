@@ -22,6 +22,12 @@ from pipeline.errors import WrongInput
 
 REJECT_CODE, REJECT_DETAIL, TARGET = "reject_code", "reject_detail", "target"
 _DIGEST_LENGTH: Final = 32
+_TO_THE_MICROSECOND: Final = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+}
+"""Whatever the session's own settings are: the same row has the same digest again."""
 _MOMENTS: Final = ("due", "expire_at", "until")
 _INPUT, _RULE = "input", "rule"
 _RECORD: Final = ("key", "value", "headers", "partition")
@@ -45,7 +51,7 @@ def requests(
     frame: DataFrame,
     settings: ClusterSettings,
     *,
-    job: str | None = None,
+    job: str,
     columns: Mapping[str, str] | None = None,
     now_ms: int | None = None,
 ) -> Requests:
@@ -55,7 +61,7 @@ def requests(
         frame: one request a row, in the columns of `pipeline.bulk.columns.COLUMNS`.
         settings: of the cluster.
         job: a name for what is asked. A schedule without an id gets one, made of the job's name and the row:
-            equal rows are counted, and all else is told from it. The same frame gives the same ids again.
+            equal rows are counted. The same frame gives the same ids again.
         columns: for columns of other names, what stands for which: an expression of SQL for each.
         now_ms: since when a delay counts; by default, now.
 
@@ -75,10 +81,10 @@ def split(rows: DataFrame) -> Requests:
 
 
 def judged(
-    frame: DataFrame, settings: ClusterSettings, job: str | None, columns: Mapping[str, str], now_ms: int
+    frame: DataFrame, settings: ClusterSettings, job: str, columns: Mapping[str, str], now_ms: int
 ) -> DataFrame:
     """Each row, as `input`, with the record that it becomes, why that would be rejected (null: it would
-    not), its `target` and when it is delivered first (`first_ms`).
+    not), its `target` and when it is delivered first (`first_ms`; null: nobody knows).
     """
     _require_free(frame)
     rows = _rows(frame, job, columns, settings, now_ms)
@@ -89,13 +95,13 @@ def judged(
         verdict.code(rule).alias(REJECT_CODE),
         verdict.detail(rule).alias(REJECT_DETAIL),
         asked.text("target").alias(TARGET),
-        FIRST_MS,
+        F.when(~asked.is_cancel & ~asked.has("cron"), F.col(FIRST_MS)).alias(FIRST_MS),
         *_record(asked),
     )
 
 
 def _rows(
-    frame: DataFrame, job: str | None, columns: Mapping[str, str], settings: ClusterSettings, now_ms: int
+    frame: DataFrame, job: str, columns: Mapping[str, str], settings: ClusterSettings, now_ms: int
 ) -> DataFrame:
     """Each row of the frame, as `input`, with the texts of its headers and what they say."""
     values = header_values(frame, columns)
@@ -112,24 +118,28 @@ def _rows(
     return with_first(_with_ids(rows, job), values, settings, now_ms)
 
 
+def made_id_pattern(job: str) -> str:
+    """What the ids are like that are made for a job's rows, as Java's patterns have it."""
+    return rf"^\Q{job}\E/[0-9a-f]{{{_DIGEST_LENGTH}}}/[0-9]+\z"
+
+
 def _require_free(frame: DataFrame) -> None:
     for name in (REJECT_CODE, REJECT_DETAIL):
         if name in frame.columns:
             raise WrongInput(f"column {name!r} is where what is wrong is said: rename yours")
 
 
-def _with_ids(rows: DataFrame, job: str | None) -> DataFrame:
+def _with_ids(rows: DataFrame, job: str) -> DataFrame:
     """A schedule that has no id has one made. Those that have one are not sorted for that."""
     given = rows if "id" in rows.columns else rows.withColumn("id", F.lit(None).cast("string"))
-    if job is None:
-        return given
     needs = Asked({name: F.col(name) for name in ("op",) if name in rows.columns}).is_schedule
     needs &= F.col("id").isNull()
     return given.where(~needs).unionByName(_with_made_ids(given.where(needs), job))
 
 
 def _with_made_ids(rows: DataFrame, job: str) -> DataFrame:
-    digested = rows.withColumn("digest", F.substring(F.sha2(F.to_json(_INPUT), 256), 1, _DIGEST_LENGTH))
+    text = F.to_json(_INPUT, _TO_THE_MICROSECOND)
+    digested = rows.withColumn("digest", F.substring(F.sha2(text, 256), 1, _DIGEST_LENGTH))
     equal = Window.partitionBy("digest").orderBy("digest")
     made = F.concat_ws("/", F.lit(job), F.col("digest"), F.row_number().over(equal).cast("string"))
     return digested.withColumn("id", made).drop("digest")

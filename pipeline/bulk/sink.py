@@ -1,23 +1,25 @@
 """`frame.write.format("delayline")`: records into the buffer, from wherever Spark runs a task.
 
-Options: `bootstrap.servers`; `cluster` (default: delay); `rate`, records a second of each task; `kafka.*`,
-librdkafka's properties. Each task has a producer of its own, which keeps its order and writes nothing twice.
-A task that Spark runs again sends again what it has sent before: an id with `delay-if-exists: keep` makes
-that nothing (docs/wire-format.md).
+Options: `bootstrap.servers`; `partitions`, as many as the cluster's settings say, by which an id's is told;
+`cluster` (default: delay); `rate`, records a second of each task; `kafka.*`, librdkafka's properties.
+
+Each task has a producer of its own, which keeps its order and writes nothing twice. A task that Spark runs
+again sends again what it has sent before: an id with `delay-if-exists: keep` makes that nothing
+(docs/wire-format.md).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from delayline.names import ClusterNames
+from delayline.partitioner import partition_for
 from pipeline.errors import KafkaFailed, WrongInput
 
 if TYPE_CHECKING:
@@ -31,23 +33,21 @@ _PRODUCER: Final = {
     "batch.size": 1_000_000,
     "enable.idempotence": True,
     "linger.ms": 20,
-    "partitioner": "murmur2_random",  # as Java's: an id's requests are in one partition
+    "message.max.bytes": 1_000_000_000,  # the brokers' limits decide
     "queue.buffering.max.kbytes": 65_536,
     "queue.buffering.max.messages": 100_000,
 }
+_REQUIRED: Final = {
+    "bootstrap.servers": "Kafka's brokers, host:port,...",
+    "partitions": "as many as the cluster's settings say",
+}
 _COLUMNS: Final = ("key", "value", "headers")
-_BY_KEY: Final = -1
+_ANY: Final = -1
+"""Librdkafka's word for: whichever it likes."""
 _WAIT_S: Final = 0.1
-_PACED_EVERY: Final = 50
+_PACED_S: Final = 0.1
 
 Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
-
-
-@dataclass(frozen=True, slots=True)
-class Sent(WriterCommitMessage):
-    """How many records a task has sent, and the brokers have taken."""
-
-    records: int
 
 
 class DelaylineSink(DataSource):
@@ -70,8 +70,10 @@ class DelaylineSink(DataSource):
 
 class _Writer(DataSourceArrowWriter):
     def __init__(self, options: Mapping[str, str]) -> None:
-        if "bootstrap.servers" not in options:
-            raise WrongInput("option 'bootstrap.servers' is missing: give Kafka's brokers, host:port,...")
+        for name, meaning in _REQUIRED.items():
+            if name not in options:
+                raise WrongInput(f"option {name!r} is missing: give {meaning}")
+        self._partitions = int(options["partitions"])
         self._bootstrap = options["bootstrap.servers"]
         self._topic = ClusterNames(options.get("cluster", "delay")).buffer
         own = {
@@ -83,35 +85,37 @@ class _Writer(DataSourceArrowWriter):
         self._config: dict[str, Any] = {**own, **_PRODUCER, **servers}
         self._rate = float(options.get("rate", 0))
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Sends the records of a task. Raises `KafkaFailed`: one was not taken; those before it may have
         been.
         """
         task, pace, sent = _Task(self._config, self._topic, self._bootstrap), _Pace(self._rate), 0
         for batch in iterator:
-            for record in _records(batch):
+            for record in _records(batch, self._partitions):
                 task.send(*record)
                 sent += 1
-                if sent % _PACED_EVERY == 0:
+                if sent % pace.every == 0:
                     pace.wait(sent)
+        pace.wait(sent)
         task.end()
-        return Sent(sent)
+        return WriterCommitMessage()
 
 
-def _records(batch: pa.RecordBatch) -> Iterator[Record]:
-    """Column by column: what costs is a Python object for each row."""
+def _records(batch: pa.RecordBatch, of: int) -> Iterator[Record]:
+    """Column by column: what costs is a Python object for each row. What has no partition is in that of its
+    key, of so many.
+    """
     keys, values, headers = (batch.column(name) for name in _COLUMNS)
     entries = headers.values
     pairs = list(zip(entries.field("key").to_pylist(), entries.field("value").to_pylist(), strict=True))
     ends = headers.offsets.to_pylist()
     has_partitions = "partition" in batch.schema.names
-    partitions = (
-        batch.column("partition").fill_null(_BY_KEY).to_pylist()
-        if has_partitions
-        else [_BY_KEY] * batch.num_rows
-    )
-    rows = zip(keys.to_pylist(), values.to_pylist(), ends[:-1], ends[1:], partitions, strict=True)
-    return ((key, value, pairs[begin:end], partition) for key, value, begin, end, partition in rows)
+    given = batch.column("partition").to_pylist() if has_partitions else [None] * batch.num_rows
+    for key, value, begin, end, partition in zip(
+        keys.to_pylist(), values.to_pylist(), ends[:-1], ends[1:], given, strict=True
+    ):
+        by_key = _ANY if key is None else partition_for(key, of)
+        yield key, value, pairs[begin:end], by_key if partition is None else partition
 
 
 class _Task:
@@ -134,6 +138,8 @@ class _Task:
                 )
             except BufferError:
                 self._producer.poll(_WAIT_S)
+            except KafkaException as error:
+                raise KafkaFailed(error.args[0], self._bootstrap) from error
             else:
                 self._producer.poll(0)
                 return
@@ -156,6 +162,7 @@ class _Pace:
     """No more than so many a second; 0: as fast as it goes."""
 
     def __init__(self, rate: float) -> None:
+        self.every = max(1, int(rate * _PACED_S)) if rate > 0 else 1_000_000
         self._rate, self._begun_s = rate, time.monotonic()
 
     def wait(self, sent: int) -> None:

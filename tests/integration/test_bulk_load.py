@@ -19,6 +19,7 @@ from pipeline.errors import WrongInput
 from tests.support.cluster import Cluster
 from tests.support.requests import now_ms
 from tests.support.retention import delete_records
+from tests.support.tail import read_all
 from tests.support.waiting import PATIENCE_S
 
 WHO = Author("somebody", "a test", 0)
@@ -57,6 +58,21 @@ def test_rows_that_are_alike_are_a_message_each(cluster: Cluster, spark: SparkSe
     assert sent(load_of(cluster, frame, "alike")) == (3, 0)
     assert sent(load_of(cluster, frame, "alike")) == (0, 3)
     assert [got.value for got in cluster.wait_delivered(3)] == [b"same"] * 3
+
+
+def test_a_column_that_is_read_otherwise_each_time_makes_no_other_message(
+    cluster: Cluster, spark: SparkSession
+) -> None:
+    asked = {"delay": "null", "due": "now() + interval 1 hour"}
+    assert sent(load_of(cluster, rows_of(spark, 3), "timed", **asked)) == (3, 0)
+    assert sent(load_of(cluster, rows_of(spark, 3), "timed", **asked)) == (0, 3)
+
+
+def test_what_a_job_asks_of_its_own_messages_is_sent(cluster: Cluster, spark: SparkSession) -> None:
+    assert sent(load_of(cluster, rows_of(spark, 2), "own", delay="'1h'")) == (2, 0)
+    ids = [got.key.decode() for got in read_all(cluster.bootstrap, cluster.names.buffer) if got.key]
+    rows = spark.createDataFrame([(one, "cancel") for one in ids], "id string, op string")
+    assert sent(Load(cluster.connection, cluster.settings, "own", rows, {})) == (2, 0)
 
 
 def test_another_job_sends_the_same_rows_again(cluster: Cluster, spark: SparkSession) -> None:
@@ -132,7 +148,7 @@ def test_brokers_that_do_not_answer_a_task_are_said_in_a_line(cluster: Cluster, 
     records = spark.sql(
         "select X'61' as key, X'62' as value, array(named_struct('key', 'a', 'value', X'')) as headers"
     )
-    options = {"bootstrap.servers": "127.0.0.1:1", "kafka.message.timeout.ms": "500"}
+    options = {"bootstrap.servers": "127.0.0.1:1", "kafka.message.timeout.ms": "500", "partitions": "2"}
     with (
         pytest.raises(UnavailableError, match=r"Kafka at 127\.0\.0\.1:1 does not answer"),
         spark_errors("127.0.0.1:1"),
@@ -147,6 +163,8 @@ def test_brokers_that_do_not_answer_a_task_are_said_in_a_line(cluster: Cluster, 
         ({"source": "xml:a"}, "--from 'xml:a': write one of"),
         ({"rejected": "table:a"}, "--rejected 'table:a': write one of csv:, json:, orc:, parquet: and where"),
         ({"job": "a/b"}, "job 'a/b': use 1 to 100"),
+        ({"rejected": "csv:a"}, "--rejected 'csv:a' is where the rows come from"),
+        ({"columns": ["op='cancel'"]}, "what all rows ask for is the command's own name"),
         ({"columns": ["due"]}, "--column 'due': write NAME=..."),
         ({"columns": ["due=a"], "templates": ["due=b"]}, "--template 'due=b': due was given before"),
     ],
