@@ -32,7 +32,7 @@ demo: setup
 	$(BIN)/delayline demo $(ARGS)
 
 test: setup
-	$(BIN)/python -m pytest -n 4 --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 3 --no-loadscope-reorder $(ARGS)
 
 test-fast: setup
 	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m "unit or fast" tests/chaos/test_kill_points.py \

@@ -94,7 +94,7 @@ def _told(second: SecondBroker, parks: Cluster, strict: Cluster, flight: Cluster
     second.make_topic(parks.target("half"), [[FIRST], [SECOND]], LOG_APPEND)
     parks.make_topics({parks.target("closed"): {}})
     parks.allow_only(parks.target("closed"), AclOperation.DESCRIBE)
-    parks.start_here("a")
+    parks.start_here("a", session_timeout_s=20.0)  # a machine that is busy is not to depose it
     strict.start_here("a", max_parks=0)
     paused, blinded = _pause_in_transaction(flight), _pause_in_transaction(blind)
     clients = [admin_client({"bootstrap.servers": parks.bootstrap, "log_level": 0}) for _ in range(CLIENTS)]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from election.operators import Author
+from ops.bulk import files
 from ops.bulk.load import Load, Loaded
 from ops.bulk.plan import Plan
-from ops.errors import ConfigError, ConflictError, UnavailableError
+from ops.errors import ConfigError, ConflictError, OperatorError, UnavailableError
 from ops.spark import spark_errors
 from pipeline.bulk.sink import DelaylineSink
 from pipeline.bulk.templates import sql_of
@@ -154,6 +156,63 @@ def test_brokers_that_do_not_answer_a_task_are_said_in_a_line(cluster: Cluster, 
         spark_errors("127.0.0.1:1"),
     ):
         records.write.format("delayline").mode("append").options(**options).save()
+
+
+def test_with_partitions_that_somebody_has_added_each_row_is_where_nodes_look_for_it(
+    cluster: Cluster, spark: SparkSession
+) -> None:
+    cluster.widen_buffer(5)
+    cluster.start_here("a")
+    assert sent(load_of(cluster, rows_of(spark, COUNT), "wide")) == (COUNT, 0)
+    cluster.wait_delivered(COUNT)
+    assert cluster.dead_letters == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("csv", 'name,said\n"a","two\nlines, ""quoted"""\nb,\n'),
+        ("json", '{"name": "a", "said": "two\\nlines, \\"quoted\\""}\n{"name": "b"}\n'),
+    ],
+)
+def test_a_file_is_read_as_its_standard_has_it(
+    spark: SparkSession, tmp_path: Path, kind: str, text: str
+) -> None:
+    (tmp_path / "rows").write_text(text)
+    rows = files.read(spark, f"{kind}:{tmp_path}/rows").collect()
+    assert [(row["name"], row["said"]) for row in rows] == [("a", 'two\nlines, "quoted"'), ("b", None)]
+
+
+def test_numbers_of_json_are_texts_so_that_a_row_is_the_same_whatever_stands_beside_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "rows").write_text('{"number": 1}\n{"number": 1.5}\n')
+    rows = files.read(spark, f"json:{tmp_path}/rows").collect()
+    assert [row["number"] for row in rows] == ["1", "1.5"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("csv", 'a,b\n1,2,3\n"x'), ("json", '{"a": 1}\n{"a": \n')], ids=["csv", "json"]
+)
+def test_a_line_that_is_no_row_ends_the_load(
+    cluster: Cluster, spark: SparkSession, tmp_path: Path, kind: str, text: str
+) -> None:
+    (tmp_path / "rows").write_text(text)
+    with pytest.raises(OperatorError, match="Spark: "), spark_errors(cluster.bootstrap):
+        load_of(cluster, files.read(spark, f"{kind}:{tmp_path}/rows"), "broken").check()
+
+
+def test_rows_that_were_rejected_are_written_with_why_and_read_again_once_they_are_mended(
+    cluster: Cluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    place, frame = f"parquet:{tmp_path}/wrong", files.with_op(rows_of(spark, 3), "schedule")
+    load = load_of(cluster, frame, "mended", delay="if(number = 1, 'soon', '0s')")
+    for _ in range(2):  # what is there is replaced
+        load.write_rejected(place)
+    (row,) = files.read(spark, place).collect()
+    assert (row["number"], row["reject_code"]) == (1, "bad-after")
+    again = files.with_op(files.read(spark, place), "schedule")
+    assert sent(load_of(cluster, again, "mended")) == (1, 0)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ main()
 _SMALL_AUDIT: Final = """
 from functools import partial
 import ops.spark
-ops.spark.audit_session = partial(ops.spark.audit_session, compiled=False)
+ops.spark.spark_session = partial(ops.spark.spark_session, compiled=False)
 """
 _COMMAND_S: Final = 200.0
 
