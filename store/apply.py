@@ -7,7 +7,7 @@ written, which RocksDB's write batch does not, so the few keys that are read bac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -493,7 +493,10 @@ class BatchApply:
         entry = self._row_without_id(arrival.partition, source, entry, due_entry)
         if entry is not None:
             self._remove(arrival.partition, entry)
-        self._put_pending_answer(arrival, "cancel", None, entry, source)
+        ended = (
+            () if due_entry is None or due_entry.id is None else self._ends(arrival.partition, due_entry.id)
+        )
+        self._put_pending_answer(arrival, "cancel", None, entry, source, ended)
         self._put_tombstone(keys.source_tombstone(arrival.partition, source), arrival, source)
 
     def _put_tombstone(self, tombstone_key: bytes, arrival: Arrival, who: str | int) -> None:
@@ -584,7 +587,9 @@ class BatchApply:
         id_: str | None,
         removed: IndexEntry | None,
         source: int | None = None,
+        ended: Iterable[int] = (),
     ) -> None:
+        """`ended`: where what a source without an entry had as its id was ended before."""
         partition = arrival.partition
         if arrival.offset < self._aligned.seen.get(partition, 0):
             return  # answered already
@@ -593,7 +598,7 @@ class BatchApply:
         else:
             assert source is not None, "it names one of the two"
             cancelled = self._tombstone(keys.source_tombstone(partition, source))
-        previous = cancelled if removed is None else max(cancelled, removed.origin)
+        previous = max(cancelled, *ended, -1 if removed is None else removed.origin)
         pending = PendingAnswer(op, id_, removed, effective=False, previous=previous, source=source)
         self._store_pending_answer(partition, arrival.offset, pending)
         if pending.ends:
@@ -623,18 +628,17 @@ class BatchApply:
         found = [self._first_pending_of(partition, who, begin) for who in whose if who is not None]
         if len(found) > 1:
             of_id, of_source = found
-            ends = self._ends(partition, str(whose[0]), of_id)
+            ends = self._ends(partition, str(whose[0]))
+            if of_id is not None:
+                ends.append(self._pending_answer(partition, of_id).previous)
             if of_source is not None and any(begin <= end < of_source for end in ends):
                 return of_id
         return min((offset for offset in found if offset is not None), default=None)
 
-    def _ends(self, partition: int, id_: str, pending: int | None) -> list[int]:
-        """Offsets at which the id is known to have been ended: the last ones, and the last one before a
-        pending answer.
-        """
+    def _ends(self, partition: int, id_: str) -> list[int]:
+        """Where the id was cancelled last, and where its schedule begins that stands; -1: nowhere."""
         entry = self._index(keys.index(partition, id_))
-        ends = [self._tombstone(keys.tombstone(partition, id_)), -1 if entry is None else entry.origin]
-        return ends if pending is None else [*ends, self._pending_answer(partition, pending).previous]
+        return [self._tombstone(keys.tombstone(partition, id_)), -1 if entry is None else entry.origin]
 
     def _first_pending_of(self, partition: int, who: str | int, begin: int) -> int | None:
         """In the store, or, since a batch comes after all that is stored, in this batch."""

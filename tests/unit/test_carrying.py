@@ -313,6 +313,15 @@ def test_a_cancel_by_source_of_what_its_id_has_ended_before_ends_nothing(view: V
     assert (answer.at, answer.effective) == ((0, 2), False)
 
 
+def test_so_it_does_though_others_of_the_id_have_come_and_gone_behind_it(view: View) -> None:
+    take(view, at(0, 0, schedule(LATER_MS, "a")), at(0, 1, cancel("a")))
+    select(view)
+    take(view, at(0, 2, Cancel(None, 0)), at(0, 3, schedule(LATER_MS * 3, "a")), at(0, 4, cancel("a")))
+    take(view, at(0, 5, schedule(LATER_MS, "a", parent=0)._replace(serial=(1, 5))))
+    answers = {one.at: one.effective for one in select(view, now_ms=NOW_MS + 1).answers}
+    assert answers[0, 2] is False
+
+
 def test_a_carry_of_what_was_replaced_is_dropped(view: View, other: View) -> None:
     take(view, at(0, 0, schedule(LATER_MS, "a")), at(0, 1, schedule(500)))
     record = carry(select(view), (2, 3))
