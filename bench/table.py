@@ -74,6 +74,7 @@ IDS: Final = (
 )
 BULK: Final = (
     TerminalColumn("rounds"),
+    TerminalColumn("Spark's sink, plain, s", number=True),
     TerminalColumn("Spark's sink, s", number=True),
     TerminalColumn("checked, s", number=True),
     TerminalColumn("sent, s", number=True),

@@ -65,11 +65,13 @@ class KafkaIds(msgspec.Struct, frozen=True):
 
 class BulkJob(msgspec.Struct, frozen=True):
     """A load of many requests: all that it has sent is in this buffer topic, by its id, at these offsets or
-    behind them, by partition. One that is not there: from its beginning on.
+    behind them, by partition. One that is not there: from its beginning on. `words`: a digest of what it was
+    asked to make of its rows.
     """
 
     buffer: str
     begins: dict[int, int]
+    words: str
     author: Author
 
 

@@ -120,7 +120,10 @@ _SMALL = {
 }
 _BULK = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",  # of two cores, one more is not to clean up
+    "spark.dynamicAllocation.enabled": "false",  # each core has its part of the rate
+    "spark.speculation": "false",  # a task that is run twice sends twice
     "spark.sql.ansi.enabled": "false",  # what cannot be cast is null, and rejected by itself
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",  # of requests of a megabyte, too
 }
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ops.errors import ConfigError
+from ops.errors import ConfigError, ConflictError
 from pipeline.bulk.requests import REJECT_CODE, REJECT_DETAIL
 
 _OPTIONS: Final = {
     # As RFC 4180 has it. What is no row ends the load: read as nulls, it might be sent.
-    "csv": {"header": "true", "multiLine": "true", "escape": '"', "mode": "FAILFAST"},
+    "csv": {
+        "header": "true",
+        "enforceSchema": "false",  # a file whose columns stand in another order ends it, too
+        "multiLine": "true",
+        "escape": '"',
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+        "mode": "FAILFAST",
+    },
     # A type that is guessed from the values would change with them, and with it the ids that are made.
     "json": {"primitivesAsString": "true", "mode": "FAILFAST"},
+    "parquet": {"mergeSchema": "true"},  # not whatever the file has that is listed first
+    "orc": {"mergeSchema": "true"},
 }
 KINDS: Final = frozenset(("parquet", "csv", "json", "orc", "table"))
 
@@ -37,9 +47,19 @@ def read(spark: SparkSession, place: str) -> DataFrame:
 
 
 def write(frame: DataFrame, place: str) -> None:
-    """Into a folder, in place of what is there. Of CSV the first line has the names."""
+    """Into a folder that is not there yet. Of CSV the first line has the names."""
     kind, _, where = place.partition(":")
-    frame.write.format(kind).options(**_OPTIONS.get(kind, {})).mode("overwrite").save(where)
+    frame.write.format(kind).options(**_OPTIONS.get(kind, {})).save(where)
+
+
+def require_free(spark: SparkSession, place: str) -> None:
+    """Raises ConflictError: something is there, which is not to be written over."""
+    # PySpark has no words of its own for this.
+    jvm: Any = spark._jvm  # noqa: SLF001
+    java: Any = spark.sparkContext._jsc  # noqa: SLF001
+    where = jvm.org.apache.hadoop.fs.Path(place.partition(":")[2])
+    if where.getFileSystem(java.hadoopConfiguration()).exists(where):
+        raise ConflictError(f"{place} is there already: name another place, or take it away")
 
 
 def with_op(frame: DataFrame, op: str) -> DataFrame:

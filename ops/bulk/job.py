@@ -9,7 +9,10 @@ duplicate by its id.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from delayline.names import ClusterNames
@@ -31,16 +34,26 @@ def require_name(job: str) -> None:
         )
 
 
-def begin(config: ConnectionConfig, job: str, author: Author) -> TopicExtent:
-    """What of the buffer may be the job's: nothing, if it begins now.
+def digest_of(op: str, columns: Mapping[str, str]) -> str:
+    """Of a job's words: what it makes of a row."""
+    return hashlib.sha256(json.dumps([op, sorted(columns.items())]).encode()).hexdigest()
 
-    Raises ConflictError where nobody can tell any more what it has sent.
+
+def begin(config: ConnectionConfig, job: str, words: str, author: Author) -> TopicExtent:
+    """What of the buffer may be the job's: nothing, if it begins now. `words`: their digest.
+
+    Raises ConflictError where nobody can tell any more what it has sent, and where its words are others: what
+    it has sent by those before would count as sent.
     """
     admin, buffer = KafkaAdmin(config), ClusterNames(config.cluster).buffer
     there, ends = admin.topic_id(buffer), admin.ends(buffer)
     entry = HistoryEntry(what="bulk job begun", author=author, after=job)
     with registry(config) as znodes:
-        noted = znodes.begin_bulk(job, BulkJob(there, ends, author), entry)
+        noted = znodes.begin_bulk(job, BulkJob(there, ends, words, author), entry)
+    if noted.words != words:
+        raise ConflictError(
+            f"job {job} began with other columns or another command: give what is to be sent now another name"
+        )
     if noted.buffer != there:
         raise ConflictError(
             f"job {job} began in a buffer topic that is gone: give what is to be sent now another name"

@@ -27,6 +27,8 @@ from pipeline.kafka.offsets import TopicOffsets
 from pipeline.kafka.source import records
 
 MOST_SHOWN: Final = 20
+MOST_WAVES: Final = 200
+"""Of tasks, one after the other on each core: a driver has to remember them all."""
 _TASK_S: Final = 10.0
 
 
@@ -70,11 +72,17 @@ class Load:
         name: str,
         frame: DataFrame,
         columns: Mapping[str, str],
+        *,
+        op: str = "",
     ) -> None:
-        """Raises `WrongInput`: a column that is none of a request, or cannot be read as one."""
+        """`op`: what all rows ask for, as the job's words say.
+
+        Raises `WrongInput`: a column that is none of a request, or cannot be read as one.
+        """
         self._config, self._name, self._partitions = config, name, settings.partitions
         self._spark: SparkSession = frame.sparkSession
         self._now_ms = time.time_ns() // 1_000_000
+        self._words = job.digest_of(op, columns)
         self._rows = judged(frame, settings, name, columns, self._now_ms)
 
     def check(self) -> Checked:
@@ -111,7 +119,7 @@ class Load:
         has sent.
         """
         begun_s = time.monotonic()
-        there = job.begin(self._config, self._name, author)
+        there = job.begin(self._config, self._name, self._words, author)
         wanted, sound = self._split().records, checked.rows - checked.rejected
         if there.filled():
             with shown(self._spark, "reading what is there"):
@@ -147,7 +155,7 @@ class Load:
         }
         if rate is not None:
             side_by_side = self._spark.sparkContext.defaultParallelism
-            tasks = max(1, ceil(count / (rate * _TASK_S))) * side_by_side
+            tasks = min(MOST_WAVES, max(1, ceil(count / (rate * _TASK_S)))) * side_by_side
             wanted = wanted.repartition(tasks)
             options["rate"] = rate / side_by_side
         with shown(self._spark, "sending"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from delayline.names import ClusterNames
 from node.config import ConnectionConfig
 from ops.bulk import job
-from ops.bulk.files import KINDS, read, require_place, with_op
+from ops.bulk.files import KINDS, read, require_free, require_place, with_op
 from ops.bulk.load import Load
 from ops.clients.kafka import KafkaAdmin
 from ops.errors import ConfigError
@@ -47,8 +47,6 @@ class Plan:
         require_place("--from", self.source)
         if self.rejected is not None:
             require_place("--rejected", self.rejected, KINDS - {"table"})
-            if self.rejected.partition(":")[2] == self.source.partition(":")[2]:
-                raise ConfigError(f"--rejected {self.rejected!r} is where the rows come from: name another")
         self.mapping()
 
     def mapping(self) -> dict[str, str]:
@@ -70,8 +68,10 @@ class Plan:
         spark = bulk_session(self.master)
         try:
             with spark_errors(config.bootstrap_servers):
+                if self.rejected is not None:
+                    require_free(spark, self.rejected)
                 frame = with_op(read(spark, self.source), self.op)
-                yield Load(config, settings, self.job, frame, self.mapping())
+                yield Load(config, settings, self.job, frame, self.mapping(), op=self.op)
         finally:
             with suppress(Exception):  # after Ctrl-C there may be nothing left of it to stop
                 spark.stop()

@@ -138,7 +138,9 @@ def _with_ids(rows: DataFrame, job: str) -> DataFrame:
 
 
 def _with_made_ids(rows: DataFrame, job: str) -> DataFrame:
-    text = F.to_json(_INPUT, _TO_THE_MICROSECOND)
+    names = sorted(rows.select(f"{_INPUT}.*").columns)
+    row = F.struct(*(F.col(_INPUT)[name].alias(name) for name in names))
+    text = F.to_json(row, _TO_THE_MICROSECOND)  # without what is null: another column changes nothing
     digested = rows.withColumn("digest", F.substring(F.sha2(text, 256), 1, _DIGEST_LENGTH))
     equal = Window.partitionBy("digest").orderBy("digest")
     made = F.concat_ws("/", F.lit(job), F.col("digest"), F.row_number().over(equal).cast("string"))

@@ -33,7 +33,7 @@ _PRODUCER: Final = {
     "batch.size": 1_000_000,
     "enable.idempotence": True,
     "linger.ms": 20,
-    "message.max.bytes": 1_000_000_000,  # the brokers' limits decide
+    "message.max.bytes": 16 << 20,  # the largest that nodes read; the brokers' limits decide below that
     "queue.buffering.max.kbytes": 65_536,
     "queue.buffering.max.messages": 100_000,
 }

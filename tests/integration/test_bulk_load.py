@@ -74,7 +74,9 @@ def test_what_a_job_asks_of_its_own_messages_is_sent(cluster: Cluster, spark: Sp
     assert sent(load_of(cluster, rows_of(spark, 2), "own", delay="'1h'")) == (2, 0)
     ids = [got.key.decode() for got in read_all(cluster.bootstrap, cluster.names.buffer) if got.key]
     rows = spark.createDataFrame([(one, "cancel") for one in ids], "id string, op string")
-    assert sent(Load(cluster.connection, cluster.settings, "own", rows, {})) == (2, 0)
+    with pytest.raises(ConflictError, match="job own began with other columns"):
+        sent(Load(cluster.connection, cluster.settings, "own", rows, {}))
+    assert sent(Load(cluster.connection, cluster.settings, "ends", rows, {})) == (2, 0)
 
 
 def test_another_job_sends_the_same_rows_again(cluster: Cluster, spark: SparkSession) -> None:
@@ -207,12 +209,14 @@ def test_rows_that_were_rejected_are_written_with_why_and_read_again_once_they_a
 ) -> None:
     place, frame = f"parquet:{tmp_path}/wrong", files.with_op(rows_of(spark, 3), "schedule")
     load = load_of(cluster, frame, "mended", delay="if(number = 1, 'soon', '0s')")
-    for _ in range(2):  # what is there is replaced
-        load.write_rejected(place)
+    files.require_free(spark, place)
+    load.write_rejected(place)
+    with pytest.raises(ConflictError, match="is there already: name another place"):
+        files.require_free(spark, place)
     (row,) = files.read(spark, place).collect()
     assert (row["number"], row["reject_code"]) == (1, "bad-after")
     again = files.with_op(files.read(spark, place), "schedule")
-    assert sent(load_of(cluster, again, "mended")) == (1, 0)
+    assert sent(load_of(cluster, again, "mended-again")) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +226,6 @@ def test_rows_that_were_rejected_are_written_with_why_and_read_again_once_they_a
         ({"source": "xml:a"}, "--from 'xml:a': write one of"),
         ({"rejected": "table:a"}, "--rejected 'table:a': write one of csv:, json:, orc:, parquet: and where"),
         ({"job": "a/b"}, "job 'a/b': use 1 to 100"),
-        ({"rejected": "csv:a"}, "--rejected 'csv:a' is where the rows come from"),
         ({"columns": ["op='cancel'"]}, "what all rows ask for is the command's own name"),
         ({"columns": ["due"]}, "--column 'due': write NAME=..."),
         ({"columns": ["due=a"], "templates": ["due=b"]}, "--template 'due=b': due was given before"),
