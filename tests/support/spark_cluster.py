@@ -31,9 +31,16 @@ class SparkCluster(Closing):
         ports = ["--host", HOST, "--port", str(self._port), "--webui-port", str(self._web_port)]
         self._master = self._start("master.Master", *ports)
         self._workers: list[subprocess.Popen[bytes]] = []
+        try:
+            self._begin(workers)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, workers: int) -> None:
         eventually(self._state, "the master answers")
         for number in range(workers):
-            place = ["--host", HOST, "--webui-port", str(free_port()), "-d", str(folder / str(number))]
+            place = ["--host", HOST, "--webui-port", str(free_port()), "-d", str(self._folder / str(number))]
             self._workers.append(
                 self._start("worker.Worker", "--cores", "1", "--memory", _MEMORY, *place, self.url)
             )
@@ -79,5 +86,5 @@ class SparkCluster(Closing):
             with urllib.request.urlopen(f"http://{HOST}:{self._web_port}/json/", timeout=5) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
-        except OSError:
+        except (OSError, ValueError):  # its page is there before it has anything to say
             return {}
