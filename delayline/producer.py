@@ -32,7 +32,7 @@ from delayline.requests import BufferRecord, Data, Duration, Time, UserHeaders
 _log = logging.getLogger(__name__)
 
 # What the wire format and exactly-once depend on. Configuration may repeat these values, not change them.
-_FIXED: Final[dict[str, object]] = {
+FIXED: Final[dict[str, object]] = {
     "enable.idempotence": True,  # a retry must not put a request into the buffer twice
     "acks": "all",  # acknowledged means: on every replica in sync
     "partitioner": "murmur2_random",  # a key that is the id lands in the partition of the id
@@ -321,7 +321,7 @@ def _given(config: str | Mapping[str, object]) -> dict[str, Any]:
     given: dict[str, Any] = {"bootstrap.servers": config} if isinstance(config, str) else dict(config)
     if not given.get("bootstrap.servers"):
         raise ConfigurationError("bootstrap.servers is missing: give the brokers as host:port,host:port")
-    for name, value in _FIXED.items():
+    for name, value in FIXED.items():
         if name in given and str(given[name]).lower() not in _accepted(value):
             raise ConfigurationError(f"{name} is {given[name]!r}: leave it out, requests need {value!r}")
     for name, why in _REFUSED.items():
@@ -333,7 +333,7 @@ def _given(config: str | Mapping[str, object]) -> dict[str, Any]:
 
 def _producer(given: dict[str, Any]) -> Producer:
     try:
-        return Producer(given | _FIXED)
+        return Producer(given | FIXED)
     except (KafkaException, TypeError, ValueError) as error:
         text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
         raise ConfigurationError(f"librdkafka does not take this configuration: {text}") from error

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import AnalysisException, ParseException, PySparkException, PySparkRuntimeError
+from pyspark.errors import AnalysisException, PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 import delayline
@@ -87,7 +87,7 @@ def _meant(error: Exception, bootstrap_servers: str) -> OperatorError:
     of_python = _OF_PYTHON.search(text)
     if of_python is not None:
         return OperatorError(f"Spark: {of_python[1]}")
-    kind = ConfigError if isinstance(error, AnalysisException | ParseException) else OperatorError
+    kind = ConfigError if isinstance(error, AnalysisException) else OperatorError
     return kind(f"Spark: {_first_line(error)}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
@@ -12,6 +11,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from delayline.settings import ClusterSettings
+from delayline.times import now_ms
 from election.operators import Author
 from node.config import ConnectionConfig
 from ops.bulk import job
@@ -20,7 +20,7 @@ from ops.bulk.progress import shown
 from ops.errors import ConflictError
 from pipeline.bulk.first import FIRST_MS
 from pipeline.bulk.lacking import lacking
-from pipeline.bulk.requests import REJECT_CODE, REJECT_DETAIL, TARGET, Requests, judged, split
+from pipeline.bulk.requests import REJECT_CODE, REJECT_DETAIL, TARGET, judged, split
 from pipeline.bulk.sink import FORMAT, KAFKA_PREFIX, DelaylineSink
 from pipeline.kafka.extent import TopicExtent
 from pipeline.kafka.offsets import TopicOffsets
@@ -55,11 +55,10 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a load has done, in requests and seconds."""
+    """What a load has done, in requests."""
 
     sent: int
     were_there: int
-    seconds: float
 
 
 class Load:
@@ -81,9 +80,8 @@ class Load:
         """
         self._config, self._name, self._partitions = config, name, settings.partitions
         self._spark: SparkSession = frame.sparkSession
-        self._now_ms = time.time_ns() // 1_000_000
         self._words = job.digest_of(op, columns)
-        self._rows = judged(frame, settings, name, columns, self._now_ms)
+        self._rows = judged(frame, settings, name, columns, now_ms())
 
     def check(self) -> Checked:
         """Looks at every row; sends nothing."""
@@ -110,7 +108,7 @@ class Load:
 
     def write_rejected(self, place: str) -> None:
         """The rows that the service would reject, with why (`pipeline.bulk.requests.Requests`)."""
-        write(self._split().rejected.drop("op"), place)
+        write(split(self._rows).rejected.drop("op"), place)
 
     def send(self, checked: Checked, rate: float | None, author: Author) -> Loaded:
         """Sends what is not in the buffer yet. Killed, it is begun again, with the same name.
@@ -118,9 +116,8 @@ class Load:
         `rate`: requests a second at most. Raises ConflictError where nobody can tell any more what the job
         has sent.
         """
-        begun_s = time.monotonic()
         there = job.begin(self._config, self._name, self._words, author)
-        wanted, sound = self._split().records, checked.rows - checked.rejected
+        wanted, sound = split(self._rows).records, checked.rows - checked.rejected
         if there.filled():
             with shown(self._spark, "reading what is there"):
                 wanted = lacking(wanted, self._sent(there), self._name).localCheckpoint()
@@ -133,10 +130,7 @@ class Load:
                 f"{left} requests were to be sent, and {sent} were: the rows have changed since they were"
                 " checked; run it again"
             )
-        return Loaded(sent, sound - sent, time.monotonic() - begun_s)
-
-    def _split(self) -> Requests:
-        return split(self._rows)
+        return Loaded(sent, sound - sent)
 
     def _sent(self, there: TopicExtent) -> DataFrame:
         """All that is committed there, the job's and others'."""

@@ -9,8 +9,9 @@ from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, TaskID
+
+from ops.setup.progress import progress_bar
 
 EVERY_S: Final = 0.5
 
@@ -20,8 +21,7 @@ def shown(spark: SparkSession, what: str) -> Iterator[None]:
     """A bar on stderr while the block runs: of the parts that Spark works at, how many are done. Without a
     terminal it is one line, at the end.
     """
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True)) as progress, _watched(spark, progress, what):
+    with progress_bar() as progress, _watched(spark, progress, what):
         yield
 
 

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ops.setup.cache import SetupError, cache_folder
 from ops.setup.java import find_java
+from ops.setup.progress import progress_bar
 
 KAFKA_BROKER, SPARK_CONNECTOR = "kafka-broker", "spark-connector"
 _IVY_SETTINGS = """<ivysettings>
@@ -110,7 +109,7 @@ def _fetch(wanted: JarSet) -> None:
     wanted.folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=wanted.folder.parent, prefix=".fetching-") as scratch:
         arrived = Path(scratch) / "jars"
-        with _progress() as progress:
+        with progress_bar() as progress:
             task = progress.add_task(f"fetching {wanted.name}", total=2 * len(wanted.jars))
             _ivy(wanted, Path(scratch), arrived, lambda: progress.advance(task))
             progress.update(task, completed=2 * len(wanted.jars))
@@ -119,11 +118,6 @@ def _fetch(wanted: JarSet) -> None:
         finally:  # what Ivy has kept is here whole by now, or broken
             shutil.rmtree(cache_folder() / "ivy", ignore_errors=True)
         arrived.rename(wanted.folder)
-
-
-def _progress() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True))
 
 
 def _ivy(wanted: JarSet, scratch: Path, into: Path, step: Callable[[], None]) -> None:

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
+from delayline.producer import FIXED
 from pipeline.errors import KafkaFailed, WrongInput
 
 if TYPE_CHECKING:
@@ -28,10 +29,8 @@ if TYPE_CHECKING:
 FORMAT: Final = "delayline"
 KAFKA_PREFIX: Final = "kafka."
 _PRODUCER: Final = {
-    "acks": "all",
-    "allow.auto.create.topics": False,  # a buffer that was made by accident has the wrong settings
+    **FIXED,
     "batch.size": 1_000_000,
-    "enable.idempotence": True,
     "linger.ms": 20,
     "message.max.bytes": 16 << 20,  # the largest that nodes read; the brokers' limits decide below that
     "queue.buffering.max.kbytes": 65_536,
