@@ -11,7 +11,7 @@ from typing import Final
 import click
 from rich.text import Text
 
-from bench import bulk, ids, markdown, parts, polls, profiles, table
+from bench import bulk, ids, markdown, parts, pending, polls, profiles, table
 from bench import record as records
 from bench import run as runs
 from bench.failure import PLAIN, reason
@@ -201,6 +201,27 @@ def bulk_command(rows: int, rounds: int) -> None:
         table.show_bulk(table.console(), rows, list(bulk.measure(rows, rounds)))
     except Exception as error:
         raise click.ClickException(reason(error)) from error
+
+
+@main.command("pending")
+@click.option("--messages", type=click.IntRange(1), default=1_000_000, show_default=True)
+@click.option(
+    "--rate", type=click.FloatRange(min=1), default=1_000_000, show_default=True, help="Of both commands."
+)
+def pending_command(messages: int, rate: float) -> None:
+    """How long it takes to move what waits into a cluster in another Kafka, and whether all of it is there.
+
+    Exit code 1: something is lost, doubled or altered, or is in the old cluster still.
+    """
+    own_settings_only()
+    logs.configure(logging.ERROR)
+    try:
+        moved = pending.measure(messages, rate)
+    except Exception as error:
+        raise click.ClickException(reason(error)) from error
+    table.show_pending(table.console(), moved)
+    if not moved.is_whole:
+        raise click.ClickException("not each message has moved, once and as it was")
 
 
 def _load(file: Path) -> records.RunRecord:

@@ -31,16 +31,17 @@ def _sample(node: Node, samples: Path, broker: psutil.Process) -> None:
         while True:
             status = node.status()
             applied, leader = sum(status.applied.values()), status.state == NodeState.LEADER
-            up_to_ms, peak_bytes = status.delivered_up_to_ms, _peak_bytes()
+            up_to_ms = status.delivered_up_to_ms
+            peak_bytes = peak_bytes_of(resource.getrusage(resource.RUSAGE_SELF))
             cpu_us = f"{time.process_time_ns() // 1000} {_cpu_us(broker)}"
             out.write(f"{time.time_ns() / 1e6:.1f} {applied} {leader:d} {up_to_ms} {peak_bytes} {cpu_us}\n")
             out.flush()
             time.sleep(PERIOD_S)
 
 
-def _peak_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux kB
+def peak_bytes_of(used: resource.struct_rusage) -> int:
+    """The most memory that a process has held."""
+    return used.ru_maxrss if sys.platform == "darwin" else used.ru_maxrss * 1024  # macOS counts bytes
 
 
 def _cpu_us(process: psutil.Process) -> int:

@@ -16,6 +16,7 @@ from rich.text import Text
 from bench.figures import GOALS, Goal, kind, offered_only
 from bench.ids import Round
 from bench.parts import PartCost
+from bench.pending import Moved
 from bench.polls import Polls
 from bench.record import RunRecord
 
@@ -149,6 +150,21 @@ def show_bulk(console: Console, rows: int, rounds: Sequence[bulk.Round]) -> None
     sink_s = statistics.median(one.sink_s for one in warm)
     send_s = statistics.median(one.send_s for one in warm)
     console.print(f"{number(rows / send_s)} a second; {sink_s / send_s:.2f} of the rate of Spark's sink")
+
+
+def show_pending(console: Console, moved: Moved) -> None:
+    """What each of the two commands took, and what has become of the messages."""
+    for name, took in (("export", moved.exported), ("import", moved.imported)):
+        per_s, peak_mb = moved.messages / took.seconds, took.peak_bytes / 2**20
+        console.print(f"{name}: {took.seconds:.1f} s, {number(per_s)} a second, {peak_mb:.0f} MB at its peak")
+    console.print(
+        f"file: {moved.file_bytes / 1e6:.1f} MB, {moved.file_bytes / moved.messages:.0f} bytes a message"
+    )
+    console.print(
+        f"of {moved.messages:,}: {moved.waiting:,} wait in the new cluster, {moved.left:,} in the old one,"
+        f" which has delivered {moved.delivered:,}; {moved.lost:,} lost, {moved.doubled:,} doubled,"
+        f" {moved.altered:,} altered"
+    )
 
 
 def _spread(values: Sequence[float]) -> str:

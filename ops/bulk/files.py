@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ops.errors import ConfigError, ConflictError
+from ops.pending.line import MessageLine
 from pipeline.bulk.requests import REJECT_CODE, REJECT_DETAIL
 
 _OPTIONS: Final = {
@@ -60,6 +61,17 @@ def require_free(spark: SparkSession, place: str) -> None:
     where = jvm.org.apache.hadoop.fs.Path(place.partition(":")[2])
     if where.getFileSystem(java.hadoopConfiguration()).exists(where):
         raise ConflictError(f"{place} is there already: name another place, or take it away")
+
+
+def require_no_export(frame: DataFrame, place: str) -> None:
+    """Raises ConfigError: a row there may be several requests, and which they are depends on when they are
+    sent; and what was imported before is known by its place in the export alone.
+    """
+    if set(MessageLine.__struct_fields__) <= set(frame.columns):
+        raise ConfigError(
+            f"--from {place!r}: that is an export of what waits in a cluster: 'delayline pending import'"
+            " sends it, each message once"
+        )
 
 
 def with_op(frame: DataFrame, op: str) -> DataFrame:

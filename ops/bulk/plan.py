@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from delayline.names import ClusterNames
 from node.config import ConnectionConfig
 from ops.bulk import job
-from ops.bulk.files import KINDS, read, require_free, require_place, with_op
+from ops.bulk.files import KINDS, read, require_free, require_no_export, require_place, with_op
 from ops.bulk.load import Load
 from ops.clients.kafka import KafkaAdmin
 from ops.errors import ConfigError
@@ -70,7 +70,10 @@ class Plan:
             with spark_errors(config.bootstrap_servers):
                 if self.rejected is not None:
                     require_free(spark, self.rejected)
-                frame = with_op(read(spark, self.source), self.op)
+                rows = read(spark, self.source)
+                if self.op == "schedule":
+                    require_no_export(rows, self.source)
+                frame = with_op(rows, self.op)
                 yield Load(config, settings, self.job, frame, self.mapping(), op=self.op)
         finally:
             with suppress(Exception):  # after Ctrl-C there may be nothing left of it to stop

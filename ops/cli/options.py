@@ -84,6 +84,25 @@ class OutputFile(click.Path):
         return file
 
 
+class ParquetPlace(click.ParamType[Path]):
+    """`parquet:PATH`, as a bulk load has it, of a file on this machine."""
+
+    name = "parquet:PATH"
+
+    def __init__(self, path: click.Path) -> None:
+        self._path = path
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if isinstance(value, Path):
+            return value
+        kind, _, where = value.partition(":")
+        if kind != "parquet" or not where:
+            self.fail(f"{value!r}: write parquet:PATH", param, ctx)
+        file = self._path.convert(where, param, ctx)
+        assert isinstance(file, Path)  # see path_type
+        return file
+
+
 def connect(connection: dict[str, Any]) -> ConnectionConfig:
     """The configuration that a command's connection options, the environment and the file give."""
     from node.config import ConnectionConfig  # pydantic is slow, `--help` needs none

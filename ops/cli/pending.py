@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ops.cli.operator import agree, confirm_option, expect_answer, someone
-from ops.cli.options import OutputFile, connect, connect_both, connection_options, to_options
+from ops.cli.options import (
+    OutputFile,
+    ParquetPlace,
+    connect,
+    connect_both,
+    connection_options,
+    to_options,
+)
 from ops.cli.output import Format, emit, emit_one, output_option, say
 
 if TYPE_CHECKING:
     from ops.pending.export import Exported
+    from ops.pending.file import ExportFile
     from ops.pending.imports import Checked
     from ops.pending.listing import Listing
 
@@ -41,7 +49,6 @@ _give_up_option = click.option(
     is_flag=True,
     help="Go on where it cannot be told any more what became of the messages asked for last.",
 )
-_file_argument = click.argument("messages", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 
 SURVEY_COLUMNS = {"state": "state", "target": "target", "messages": "messages", "first_due": "first due"}
 REFUSED_COLUMNS = {"line": "line", "source": "source", "code": "code", "detail": "detail"}
@@ -80,7 +87,9 @@ def move_command(
     from ops.pending import move
     from ops.pending.listing import hidden_words
 
-    file = messages if dry_run else _named(messages)
+    file = None
+    if messages is not None or not dry_run:
+        file = _file(messages, None, "name the FILE, or give --dry-run")
     if not dry_run:
         expect_answer(confirm)
     old, new = connect_both(options)
@@ -133,6 +142,13 @@ def _left_to_do(done: Exported) -> str:
 
 @pending_group.command("export", epilog="Example: delayline pending export pending.jsonl --confirm delay")
 @click.argument("messages", metavar="[FILE]", type=OutputFile(), required=False)
+@click.option(
+    "--to",
+    "table",
+    type=ParquetPlace(OutputFile()),
+    metavar="parquet:PATH",
+    help="Instead of FILE: a table with its columns.",
+)
 @click.option("--keep", is_flag=True, help="A copy: the messages go on waiting where they are.")
 @click.option("--dry-run", is_flag=True, help="Count what waits, and change nothing; needs no FILE.")
 @_give_up_option
@@ -143,6 +159,7 @@ def _left_to_do(done: Exported) -> str:
 def export_command(
     output: Format,
     messages: Path | None,
+    table: Path | None,
     rate: float,
     confirm: str | None,
     *,
@@ -164,22 +181,29 @@ def export_command(
     if dry_run:
         _show_survey(output, export.survey(connect(options)))
         return
-    messages = _named(messages)
+    file = _file(messages, table, "name the FILE, give --to parquet:PATH, or --dry-run")
     if keep:
-        done = export.copy(connect(options), messages, rate, say)
+        done = export.copy(connect(options), file, rate, say)
     else:
         expect_answer(confirm)
         config = connect(options)
         agree(config.cluster, confirm, f"cluster {config.cluster} will not deliver what waits in it")
-        who = someone(f"export to {messages}")
-        done = export.move(config, messages, rate, who, say, give_up_open=give_up_open)
-    emit_one(output, _exported(output, messages, done) | _left(done))
+        who = someone(f"export to {file}")
+        done = export.move(config, file, rate, who, say, give_up_open=give_up_open)
+    emit_one(output, _exported(output, file, done) | _left(done))
     if done.later:
         say(f"{done.later} messages were asked for since it began, and wait: run it again for them")
 
 
 @pending_group.command("import", epilog="Example: delayline pending import pending.jsonl --cluster delay2")
-@_file_argument
+@click.argument("messages", metavar="[FILE]", type=click.Path(dir_okay=False, path_type=Path), required=False)
+@click.option(
+    "--from",
+    "table",
+    type=ParquetPlace(click.Path(dir_okay=False, path_type=Path)),
+    metavar="parquet:PATH",
+    help="Instead of FILE: a table that 'export --to' has written.",
+)
 @click.option("--check", is_flag=True, help="Say what would be refused, and send nothing.")
 @click.option(
     "--without-refused",
@@ -190,7 +214,14 @@ def export_command(
 @output_option
 @connection_options
 def import_command(
-    output: Format, messages: Path, rate: float, *, check: bool, without_refused: bool, **options: Any
+    output: Format,
+    messages: Path | None,
+    table: Path | None,
+    rate: float,
+    *,
+    check: bool,
+    without_refused: bool,
+    **options: Any,
 ) -> int:
     """Have the messages of FILE wait in a cluster, each once, however often it is imported.
 
@@ -200,19 +231,19 @@ def import_command(
     that.
     """
     from ops.pending import imports
-    from ops.pending.file import read_file
 
+    file = _file(messages, table, "name the FILE, or give --from parquet:PATH")
     cluster = imports.cluster_of(connect(options))
-    checked = imports.check(cluster, read_file(messages))
+    checked = imports.check(cluster, file.read())
     _say_checked(checked)
     if check:
         before = {"imported_before": checked.messages - checked.left}
         counts = {"export": checked.export, "messages": checked.messages} | before
         return _show_checked(output, checked, counts, REFUSED_COLUMNS)
     if not without_refused:
-        imports.require_taken(messages, cluster.config.cluster, checked)
-    who = someone(f"import of {messages}")
-    sent, refused = imports.send_file(cluster, messages, rate, who, say, without_refused=without_refused)
+        imports.require_taken(file, cluster.config.cluster, checked)
+    who = someone(f"import of {file}")
+    sent, refused = imports.send_file(cluster, file, rate, who, say, without_refused=without_refused)
     done = {"messages": checked.messages, "imported": sent, "refused": refused}
     emit_one(output, {"export": checked.export} | done | {"before": checked.messages - sent - refused})
     return 5 if refused else 0
@@ -254,14 +285,22 @@ def forget_command(confirm: str | None, **options: Any) -> None:
     say(f"{found.topic} is deleted, with {found.messages} messages")
 
 
-def _named(messages: Path | None) -> Path:
-    """The FILE. Usage error if there is none."""
-    if messages is None:
-        raise click.UsageError("name the FILE, or give --dry-run")
-    return messages
+def _file(lines: Path | None, table: Path | None, otherwise: str) -> ExportFile:
+    """The file of an export. Usage error where none is named (`otherwise` says what to do), or two are."""
+    from ops.pending.jsonl import in_lines
+
+    if lines is not None and table is not None:
+        raise click.UsageError(f"{lines} and {table} are both named: give the one that is meant")
+    if table is not None:
+        from ops.pending.parquet import in_parquet
+
+        return in_parquet(table)
+    if lines is None:
+        raise click.UsageError(otherwise)
+    return in_lines(lines)
 
 
-def _exported(output: Format, file: Path, done: Exported) -> dict[str, Any]:
+def _exported(output: Format, file: ExportFile, done: Exported) -> dict[str, Any]:
     """What an export has done."""
     return {"file": str(file), "messages": done.messages, "this_run": _counted(output, done.outcomes)}
 

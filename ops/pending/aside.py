@@ -10,13 +10,12 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from ops.pending.again import Rest, id_of, left_of
-from ops.pending.file import read_file, require_free, write_file
+from ops.pending.file import ExportFile
 from ops.pending.line import MessageLine
 from ops.pending.pace import Say
 from ops.pending.progress import Imported
@@ -27,14 +26,14 @@ Refusal = Callable[[MessageLine, Rest | None], tuple[str, str] | None]
 """Why what is left of a line would be refused, if it would: code and detail."""
 
 
-def beside(file: Path) -> Path:
+def beside(file: ExportFile) -> ExportFile:
     """Where the refused lines of an export's file go."""
-    return file.with_name(file.name + ".refused")
+    return file.beside("refused")
 
 
-def require_beside(file: Path, export: str | None) -> None:
+def require_beside(file: ExportFile, export: str | None) -> None:
     """ConflictError if something else stands where the refused lines of this export's file go."""
-    require_free(beside(file), None if export is None else _name(export))
+    beside(file).require_free(None if export is None else _name(export))
 
 
 def _name(export: str) -> str:
@@ -44,7 +43,7 @@ def _name(export: str) -> str:
 class Aside:
     """The lines of one file that are refused. Eight bytes each."""
 
-    def __init__(self, file: Path, known: Mapping[str, Imported], refusal: Refusal, say: Say) -> None:
+    def __init__(self, file: ExportFile, known: Mapping[str, Imported], refusal: Refusal, say: Say) -> None:
         """`known`: how far imports are."""
         self._file = file
         self._known = known
@@ -66,22 +65,22 @@ class Aside:
         """Finds them, and has them on the disk before anything says that they are done with. Those that an
         import has passed before stay in the file.
         """
-        first = next(read_file(self._file), None)
+        first = next(self._file.read(), None)
         if first is None:
             return
         export, out = first.message.export, beside(self._file)
         require_beside(self._file, export)
         refused = self._refused()
         head = next(refused, None)
-        if head is None and not out.exists():
+        if head is None and not out.path.exists():
             return
         now = () if head is None else chain((head,), refused)
         lines = chain(self._passed(out, export), now)
-        write_file(out, _name(export), (msgspec.structs.replace(one, export=_name(export)) for one in lines))
+        out.write(_name(export), (msgspec.structs.replace(one, export=_name(export)) for one in lines))
         self._say_all(out)
 
     def _refused(self) -> Iterator[MessageLine]:
-        for _, line in read_file(self._file):
+        for _, line in self._file.read():
             done = self._known.get(line.export)
             if done is not None and done.has(line.place):
                 continue
@@ -94,17 +93,17 @@ class Aside:
                 self._shown.append(f"{id_of(line)} ({': '.join(refusal)})")
             yield line if rest is None else left_of(line, rest)
 
-    def _passed(self, out: Path, export: str) -> Iterator[MessageLine]:
+    def _passed(self, out: ExportFile, export: str) -> Iterator[MessageLine]:
         """Not what a run has written that was killed before it had passed it: it may be taken by now."""
         done = self._known.get(export)
-        if done is None or not out.exists():
+        if done is None or not out.path.exists():
             return
-        for _, line in read_file(out):
+        for _, line in out.read():
             if done.has(line.place):
                 self._before += 1
                 yield line
 
-    def _say_all(self, out: Path) -> None:
+    def _say_all(self, out: ExportFile) -> None:
         if self._before:
             self._say(f"{out} has {self._before} messages that were refused before")
         if self._places:

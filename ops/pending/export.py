@@ -6,7 +6,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,7 +19,7 @@ from ops.clients.settings_topic import SettingsTopic
 from ops.clients.zookeeper import read_keys, registry, required_keys
 from ops.errors import ConflictError, NotFoundError, OperatorError, translated
 from ops.pending.content import BufferContent
-from ops.pending.file import require_free, write_file
+from ops.pending.file import ExportFile
 from ops.pending.journal import TAKEN, Forgotten, Into, Journal, JournalState, OpenBatch
 from ops.pending.line import Found, MessageLine, encode_line
 from ops.pending.listing import Listing, Rows, hidden_words, list_pending
@@ -80,12 +79,12 @@ def survey(config: ConnectionConfig) -> Listing:
     return list_pending(config, ends_of(config))
 
 
-def copy(config: ConnectionConfig, file: Path, rate: float, say: Say) -> Exported:
+def copy(config: ConnectionConfig, file: ExportFile, rate: float, say: Say) -> Exported:
     """Writes what waits into a file; it goes on waiting."""
-    require_free(file, None)
+    file.require_free(None)
     waiting = Waiting(config, ends_of(config))
     export = f"copy-{uuid.uuid4()}"
-    count = write_file(file, export, waiting.lines(export, Pace(rate, say)))
+    count = file.write(export, waiting.lines(export, Pace(rate, say)))
     waiting.require_all()
     return _said(Exported(count, later=waiting.later, hidden=waiting.hidden), say)
 
@@ -151,7 +150,7 @@ def _said(done: Exported, say: Say) -> Exported:
 
 def move(
     config: ConnectionConfig,
-    file: Path,
+    file: ExportFile,
     rate: float,
     author: Author,
     say: Say,
@@ -169,7 +168,7 @@ def move(
     ring = read_keys(config)
     journal = Journal(config, ring)
     out = _Out(journal, journal.log.make(content.names.buffer), file, say)
-    require_free(file, out.export)
+    file.require_free(out.export)
     with registry(config) as znodes:
         znodes.record(HistoryEntry(what="pending export", author=author, after=str(file)))
     transactions = Transactions(config, f"{config.cluster}-export", "export")
@@ -227,12 +226,12 @@ class _Out:
 
     journal: Journal
     export: str
-    file: Path
+    file: ExportFile
     say: Say
 
     def write(self) -> int:
         """Writes the file anew, from the journal alone."""
-        count = write_file(self.file, self.export, self.journal.lines(JournalState(), self.export))
+        count = self.file.write(self.export, self.journal.lines(JournalState(), self.export))
         if self.journal.log.strangers:
             topic = self.journal.log.topic
             self.say(f"{self.journal.log.strangers} records of {topic} are not the service's: passed over")
@@ -247,12 +246,12 @@ class _Out:
 
     def write_given_up(self, opened: OpenBatch) -> None:
         """Writes the messages of a batch, as they were asked for, into a file of their own. It is a copy."""
-        beside = self.file.with_name(self.file.name + ".given-up")
+        beside = self.file.beside("given-up")
         export = f"copy-{self.export}-{opened.batch.number}"
-        require_free(beside, export)
+        beside.require_free(export)
         placed = zip(opened.asked, opened.places, strict=True)
         lines = (msgspec.structs.replace(one.message, export=export, place=place) for one, place in placed)
-        count = write_file(beside, export, lines)
+        count = beside.write(export, lines)
         shown = ", ".join(one.message.id or one.message.source for one in opened.asked[:_SHOWN])
         self.say(
             f"{count} messages are given up, among them {shown}: nobody knows whether they were delivered;"

@@ -24,9 +24,13 @@ def newer_than(raw: bytes, known: int) -> str | None:
     cannot be read is left to who decodes it.
     """
     try:
-        number = _decode(raw).format
+        return newer(_decode(raw).format, known)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
+
+
+def newer(number: int, known: int) -> str | None:
+    """The same of a number that was read."""
     return (
         f"its format is {number}, and this version reads {known}: upgrade delayline"
         if number > known

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from delayline.names import ClusterNames
@@ -26,7 +25,7 @@ from ops.cluster.accept_kafka import require_same
 from ops.errors import ConflictError
 from ops.pending.again import Rest, moved_id, steps_of
 from ops.pending.aside import Aside
-from ops.pending.file import Numbered, read_file
+from ops.pending.file import ExportFile, Numbered
 from ops.pending.line import MessageLine
 from ops.pending.pace import Pace, Say
 from ops.pending.progress import Imported, Progress
@@ -122,7 +121,7 @@ def imported(cluster: Cluster) -> Mapping[str, Imported]:
 
 
 def check(cluster: Cluster, lines: Iterable[Numbered], before: Checked | None = None) -> Checked:
-    """Reads all lines, as of `read_file`, and sends nothing. `before`: of lines that stand before these."""
+    """Reads all lines, as a file has them, and sends nothing. `before`: of lines that stand before these."""
     known = imported(cluster)
     checked, at_ms = before or Checked(), now_ms()
     targets = set(checked.missing)
@@ -178,7 +177,7 @@ def weigh(cluster: Cluster, line: MessageLine, rest: Rest | None, at_ms: int) ->
     return Weighed(requests, refusal)
 
 
-def require_taken(file: Path, cluster: str, checked: Checked) -> None:
+def require_taken(file: ExportFile, cluster: str, checked: Checked) -> None:
     """Raises ConflictError if the cluster would refuse a line."""
     if checked.refusals:
         first = checked.refused[0]
@@ -197,7 +196,13 @@ class SentFile(NamedTuple):
 
 
 def send_file(
-    cluster: Cluster, file: Path, rate: float, author: Author, say: Say, *, without_refused: bool = False
+    cluster: Cluster,
+    file: ExportFile,
+    rate: float,
+    author: Author,
+    say: Say,
+    *,
+    without_refused: bool = False,
 ) -> SentFile:
     """Sends what is not imported yet. What was killed is gone on with. `without_refused`: lines that would
     be refused are set aside, and passed.
@@ -215,7 +220,7 @@ def send_file(
     if without_refused:
         aside.write()
     sender = _Sender(cluster, transactions, progress, known, Pace(rate, say))
-    for numbered in read_file(file):
+    for numbered in file.read():
         done, place = known.get(numbered.message.export), numbered.message.place
         if done is not None and done.has(place):
             continue

@@ -6,7 +6,8 @@ delivered message's key, its headers are the user's own, its times are epoch mil
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -16,16 +17,18 @@ from delayline.parser import NUL
 from delayline.recurrence import LARGEST_FACTOR, MISSED, SAME_INTERVAL, SHORTEST_MS, parse_cron
 from delayline.times import MAX_MS
 from delayline.wire import BY_KEY, Header, Recurrence, Schedule, user_headers
-from ops.pending.formats import newer_than
+from ops.pending.formats import newer, newer_than
 from store.rows import ScheduledRow
 
 FORMAT: Final = 1
-MOST_LINE_BYTES: Final = 64 << 20
-"""More than any request can be, written in base64."""
+
+
+class NoExport(ValueError):
+    """The file is none of an export; one line says why."""
 
 
 class LineError(ValueError):
-    """The text is no line of an export; one line says why."""
+    """What stands there is no line of an export; one line says why."""
 
 
 class NewerFormat(LineError):
@@ -104,7 +107,24 @@ def decode_line(raw: bytes) -> Line:
         line: Line = _decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise LineError(f"it is no line of an export: {error}") from None
-    flaw = _flaw(line) if isinstance(line, MessageLine) else None
+    return _sound(line) if isinstance(line, MessageLine) else line
+
+
+def line_of(row: Mapping[str, Any]) -> MessageLine:
+    """The same of a line whose columns are read: bytes are bytes."""
+    number = row.get("format")
+    too_new = newer(number, FORMAT) if isinstance(number, int) else None
+    if too_new is not None:
+        raise NewerFormat(too_new)
+    try:
+        line = msgspec.convert(row, MessageLine, builtin_types=(bytes,))
+    except msgspec.MsgspecError as error:
+        raise LineError(f"it is no line of an export: {error}") from None
+    return _sound(line)
+
+
+def _sound(line: MessageLine) -> MessageLine:
+    flaw = _flaw(line)
     if flaw is not None:
         raise LineError(flaw)
     return line

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from pathlib import Path
 
 from delayline.times import now_ms
 from election.operators import Author
@@ -21,7 +20,7 @@ from ops.errors import ConflictError
 from ops.pending import export, imports
 from ops.pending.aside import require_beside
 from ops.pending.export import Bounds, Exported, Waiting, require_bound
-from ops.pending.file import Numbered, require_free
+from ops.pending.file import ExportFile, Numbered
 from ops.pending.imports import Checked, Cluster
 from ops.pending.journal import Into, Journal, JournalState
 from ops.pending.line import MessageLine
@@ -80,7 +79,7 @@ def between(old: ConnectionConfig, new: ConnectionConfig) -> Way:
     return Way(old, to, Into(cluster=new.cluster, buffer_id=to_id))
 
 
-def check(way: Way, file: Path | None, rate: float, say: Say) -> Plan:
+def check(way: Way, file: ExportFile | None, rate: float, say: Say) -> Plan:
     """Reads all that would be moved: what an earlier run has taken out, and what waits. Changes nothing.
 
     Raises ConflictError where it cannot be moved there.
@@ -89,7 +88,7 @@ def check(way: Way, file: Path | None, rate: float, say: Say) -> Plan:
     taken: Iterable[MessageLine] = ()
     name = journal.log.id() if journal.log.exists() else None
     if file is not None:
-        require_free(file, name)
+        file.require_free(name)
         require_beside(file, name)
     state = JournalState()
     if name is not None:
@@ -116,7 +115,14 @@ def _require_known(way: Way, state: JournalState, name: str) -> None:
 
 
 def move(
-    way: Way, plan: Plan, file: Path, rate: float, author: Author, say: Say, *, give_up_open: bool = False
+    way: Way,
+    plan: Plan,
+    file: ExportFile,
+    rate: float,
+    author: Author,
+    say: Say,
+    *,
+    give_up_open: bool = False,
 ) -> Moved:
     """Exports what waits into the file, and imports all of that. `give_up_open`: as of an export.
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, Message, Producer
 
 from delayline.wire import Header
+from ops.pending.line import MessageLine
 
 _WAIT_S: Final = 0.2
 _HEADER_BYTES: Final = 10
@@ -65,3 +66,8 @@ def bytes_of(key: bytes | None, value: bytes | None, headers: Iterable[Header]) 
     """Of a record, as far as that can be told before it is sent."""
     of_headers = sum(len(name.encode()) + len(content or b"") + _HEADER_BYTES for name, content in headers)
     return len(key or b"") + len(value or b"") + of_headers
+
+
+def bytes_of_line(message: MessageLine) -> int:
+    """The same of what a line brings."""
+    return bytes_of(message.key, message.value, [(one.key, one.value) for one in message.headers])

@@ -30,9 +30,9 @@ from ops.pending.behind import Behind, RootId, Window
 from ops.pending.content import BufferContent
 from ops.pending.copies import copies
 from ops.pending.journal import GIVEN_UP, TAKEN, Asked, Batch, Instead, Journal, OpenBatch, Settled
-from ops.pending.line import Found, MessageLine
+from ops.pending.line import Found
 from ops.pending.reading import Gone, gone, reader_from
-from ops.pending.sending import Sent, bytes_of, send
+from ops.pending.sending import Sent, bytes_of_line, send
 from ops.pending.signed_topic import Transactions
 from store.keys import RecordId
 
@@ -255,14 +255,9 @@ def batches(found: Iterator[Found], most: int, most_bytes: int) -> Iterator[list
             continue
         batch.append(one)
         roots.add(root)
-        size_bytes += _size_bytes(one.message)
+        size_bytes += bytes_of_line(one.message)
         if len(batch) == most or size_bytes >= most_bytes:
             yield batch
             batch, roots, size_bytes = [], set(), 0
     if batch:
         yield batch
-
-
-def _size_bytes(message: MessageLine) -> int:
-    headers = [(one.key, one.value) for one in message.headers]
-    return bytes_of(message.key, message.value, headers)

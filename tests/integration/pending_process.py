@@ -2,7 +2,7 @@
 
 Takes how many messages a transaction has, and at which step to die (0: never); then what is typed. A step is
 whatever may be the last thing that it does: to begin a transaction, to have sent its cancels, to commit it or
-to have done so, to have the outcomes, to write the file.
+to have done so, to have the outcomes, to write a part of the file or to put it in its place.
 """
 
 from __future__ import annotations
@@ -49,6 +49,13 @@ def main() -> None:
     most, last, *words = sys.argv[1:]
     export.MOST_TAKEN = imports.MOST_SENT = int(most)  # type: ignore[misc]
     steps = Steps(int(last))
+    if any(word.startswith("parquet:") for word in words):
+        from pyarrow.parquet import ParquetWriter
+
+        from ops.pending import parquet
+
+        parquet._GROUP_ROWS = 20  # type: ignore[misc]
+        steps.around(ParquetWriter, "write_batch")
     for kind, name in (
         (Transactions, "begin"),
         (Transactions, "commit"),

@@ -14,6 +14,8 @@ from ops.bulk import files
 from ops.bulk.load import Load, Loaded
 from ops.bulk.plan import Plan
 from ops.errors import ConfigError, ConflictError, OperatorError, UnavailableError
+from ops.pending.jsonl import in_lines
+from ops.pending.parquet import in_parquet
 from ops.spark import spark_errors
 from pipeline.bulk.sink import DelaylineSink
 from pipeline.bulk.templates import sql_of
@@ -23,6 +25,7 @@ from tests.support.requests import now_ms
 from tests.support.retention import delete_records
 from tests.support.tail import read_all
 from tests.support.waiting import PATIENCE_S
+from tests.unit.test_pending_line import line as line_of
 
 WHO = Author("somebody", "a test", 0)
 COUNT = 50
@@ -77,6 +80,18 @@ def test_what_a_job_asks_of_its_own_messages_is_sent(cluster: Cluster, spark: Sp
     with pytest.raises(ConflictError, match="job own began with other columns"):
         sent(Load(cluster.connection, cluster.settings, "own", rows, {}))
     assert sent(Load(cluster.connection, cluster.settings, "ends", rows, {})) == (2, 0)
+
+
+def test_an_export_of_what_waits_is_sent_by_an_import_and_that_is_said(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for file, place in (
+        (in_parquet(tmp_path / "out.parquet"), f"parquet:{tmp_path}/out.parquet"),
+        (in_lines(tmp_path / "out.jsonl"), f"json:{tmp_path}/out.jsonl"),
+    ):
+        file.write("e", [line_of()])
+        with pytest.raises(ConfigError, match=r"'delayline pending import' sends it, each message once"):
+            files.require_no_export(files.read(spark, place), place)
 
 
 def test_another_job_sends_the_same_rows_again(cluster: Cluster, spark: SparkSession) -> None:

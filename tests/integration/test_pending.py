@@ -29,7 +29,7 @@ from ops.clients.kafka import KafkaAdmin
 from ops.clients.settings_topic import SettingsTopic
 from ops.errors import ConflictError
 from ops.pending import imports
-from ops.pending.file import write_file
+from ops.pending.jsonl import in_lines
 from ops.pending.line import RecurrenceColumns
 from ops.pending.signed_topic import SignedTopic
 from ops.settings import change
@@ -277,7 +277,7 @@ def test_a_chain_that_takes_many_transactions_is_imported_once_however_often_tha
     chain = line_of(
         target_topic=new.target(), id="c", scheduled_for_ms=first_ms, occurrence=1, recurrence=recurrence
     )
-    write_file(file, "e", [chain, line_of(target_topic=new.target(), id="last", place=8, export="e")])
+    in_lines(file).write("e", [chain, line_of(target_topic=new.target(), id="last", place=8, export="e")])
     most = 4
     killed, done = run_killed(most, random.Random(3), ["import", str(file), *of(new)])
     assert done.returncode == 0, done.stderr
@@ -311,8 +311,9 @@ def test_what_falls_due_while_a_chain_is_imported_is_no_part_of_the_chain(
     hourly = RecurrenceColumns(None, HOUR_MS, SAME_INTERVAL, None, None, None, "all")
     chain = line_of(scheduled_for_ms=begun_ms - 5 * HOUR_MS, id="c", occurrence=1, recurrence=hourly)
     file = tmp_path / "chain.jsonl"
-    write_file(file, "e", [chain])
-    assert imports.send_file(imports.cluster_of(cluster.connection), file, 1e9, AUTHOR, print) == (1, 0)
+    in_lines(file).write("e", [chain])
+    goes_into = imports.cluster_of(cluster.connection)
+    assert imports.send_file(goes_into, in_lines(file), 1e9, AUTHOR, print) == (1, 0)
     ended_ms = next(clock) - 2 * step_ms  # before the last word on how far it is
     sent = [got.number(H_DELIVER_AT) for got in read_all(cluster.bootstrap, cluster.names.buffer)]
     assert sorted(sent) == [begun_ms + n * HOUR_MS for n in range(-5, len(sent) - 5)]
@@ -428,7 +429,7 @@ def test_however_often_an_import_is_killed_what_is_refused_is_aside_once_and_all
     lines = [
         line_of(place=n, id=f"m{n}", target_topic="forbidden" if n % 3 == 0 else "allowed") for n in range(20)
     ]
-    write_file(file, "e", lines)
+    in_lines(file).write("e", lines)
     words = ["import", str(file), "--without-refused", *of(strict)]
     killed, done = run_killed(3, random.Random(5), words)
     assert done.returncode in {0, 5}, done.stderr  # whether the last run has refused any
@@ -589,7 +590,7 @@ def test_messages_of_two_clusters_that_had_one_name_are_both_delivered(
             buffer_id=name,
             value=name.encode(),
         )
-        write_file(file, name, [message])
+        in_lines(file).write(name, [message])
         done = typed("import", str(file), "-o", "json", *of(new))
         assert (done.code, done.data["export"]) == (0, name)
         assert f"such as moved/{name}/delay.buffer/0/0" in done.err

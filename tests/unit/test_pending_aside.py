@@ -13,7 +13,7 @@ from delayline.recurrence import SAME_INTERVAL
 from ops.errors import ConflictError
 from ops.pending.again import Rest
 from ops.pending.aside import Aside
-from ops.pending.file import read_file, write_file
+from ops.pending.jsonl import in_lines
 from ops.pending.line import MessageLine, RecurrenceColumns
 from ops.pending.progress import Imported
 from tests.unit.test_pending_line import line
@@ -31,9 +31,9 @@ class Run:
     ) -> None:
         self.file, self.beside = folder / "f", folder / "f.refused"
         self.said: list[str] = []
-        write_file(self.file, "e", [line(place=n, value=value) for n, value in enumerate(values)])
+        in_lines(self.file).write("e", [line(place=n, value=value) for n, value in enumerate(values)])
         self._refused = refused
-        self.aside = Aside(self.file, known or {}, self._refusal, self.said.append)
+        self.aside = Aside(in_lines(self.file), known or {}, self._refusal, self.said.append)
         self.aside.write()
 
     def _refusal(self, one: MessageLine, _: Rest | None) -> tuple[str, str] | None:
@@ -41,7 +41,7 @@ class Run:
 
     @property
     def places(self) -> list[int]:
-        return [one.message.place for one in read_file(self.beside)]
+        return [one.message.place for one in in_lines(self.beside).read()]
 
 
 def test_what_is_refused_is_set_aside_and_nothing_else(tmp_path: Path) -> None:
@@ -73,9 +73,9 @@ def test_what_is_taken_after_all_since_nobody_has_passed_it_is_set_aside_no_more
 def test_of_a_line_that_was_sent_in_part_the_rest_is_set_aside(tmp_path: Path) -> None:
     file, rest = tmp_path / "f", Rest(at_ms=9_000, interval_ms=2_000, times=3)
     recurrence = RecurrenceColumns(None, 1_000, SAME_INTERVAL, None, 5, None, "all")
-    write_file(file, "e", [line(occurrence=1, expire_at_ms=1, recurrence=recurrence)])
-    Aside(file, imported(7, rest), lambda *_: ("no", "n"), print).write()
-    (left,) = [one.message for one in read_file(tmp_path / "f.refused")]
+    in_lines(file).write("e", [line(occurrence=1, expire_at_ms=1, recurrence=recurrence)])
+    Aside(in_lines(file), imported(7, rest), lambda *_: ("no", "n"), print).write()
+    (left,) = [one.message for one in in_lines(tmp_path / "f.refused").read()]
     assert (left.scheduled_for_ms, left.due_ms, left.expire_at_ms) == (9_000, 9_000, None)
     assert left.recurrence is not None
     assert (left.recurrence.interval_ms, left.recurrence.times) == (2_000, 3)

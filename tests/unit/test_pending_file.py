@@ -13,7 +13,7 @@ import pytest
 from ops.cli.main import run
 from ops.errors import UnavailableError
 from ops.pending import export, file
-from ops.pending.file import read_file, write_file
+from ops.pending.jsonl import in_lines
 from ops.pending.line import MessageLine
 from tests.unit.test_pending_line import line
 
@@ -27,10 +27,10 @@ def test_what_cannot_be_read_to_its_end_leaves_the_file_as_it_was_and_nothing_be
     tmp_path: Path,
 ) -> None:
     out = tmp_path / "out.jsonl"
-    write_file(out, "e", [line()])
+    in_lines(out).write("e", [line()])
     before = out.read_bytes()
     with pytest.raises(UnavailableError):
-        write_file(out, "e", broken())
+        in_lines(out).write("e", broken())
     assert out.read_bytes() == before
     assert list(tmp_path.iterdir()) == [out]
 
@@ -39,7 +39,7 @@ def test_its_owner_alone_may_read_it_also_where_others_could_before(tmp_path: Pa
     out, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.part"
     for before in (out, part):
         before.touch(0o644)
-    write_file(out, "e", [line()])
+    in_lines(out).write("e", [line()])
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
 
 
@@ -51,7 +51,7 @@ def test_a_full_disk_is_said_of_the_file(
 
     out = tmp_path / "out.jsonl"
     monkeypatch.setattr(os, "fsync", full)
-    monkeypatch.setattr(export, "copy", lambda *_: write_file(out, "e", [line()]))
+    monkeypatch.setattr(export, "copy", lambda *_: in_lines(out).write("e", [line()]))
     servers = ["--bootstrap", "localhost:1", "--zookeeper", "localhost:1"]
     assert run(["pending", "export", str(out), "--keep", *servers]) == 1
     assert capsys.readouterr().err == f"error: {out}: No space left on device\n"
@@ -68,6 +68,6 @@ def test_the_name_of_a_file_is_on_the_disk_before_anybody_may_rely_on_it(
 
     monkeypatch.setattr(file, "sync", sync)
     out = tmp_path / "out.jsonl"
-    write_file(out, "e", [line()])
+    in_lines(out).write("e", [line()])
     assert synced == [(tmp_path, ["out.jsonl"])]
-    assert [one.number for one in read_file(out)] == [1]
+    assert [one.number for one in in_lines(out).read()] == [1]

@@ -15,7 +15,7 @@ from delayline.settings import ClusterSettings
 from delayline.wire import H_AFTER, H_ID, H_TARGET_KEY, H_TARGET_TOPIC, Header, Schedule, parse
 from node.kafka.fetch.records import LogRecord
 from ops.errors import ConfigError, ConflictError
-from ops.pending.file import read_file, require_free, write_file
+from ops.pending.jsonl import in_lines
 from ops.pending.line import (
     FORMAT,
     Buffer,
@@ -150,17 +150,17 @@ def test_what_was_carried_says_the_same_with_the_deliveries_that_are_left() -> N
 
 def written(tmp_path: Path, *places: int) -> Path:
     file = tmp_path / "out.jsonl"
-    assert write_file(file, "e", [line(place=place) for place in places]) == len(places)
+    assert in_lines(file).write("e", [line(place=place) for place in places]) == len(places)
     return file
 
 
 def test_a_file_is_read_with_the_numbers_of_its_lines(tmp_path: Path) -> None:
-    found = [(one.number, one.message.place) for one in read_file(written(tmp_path, 3, 5, 900))]
+    found = [(one.number, one.message.place) for one in in_lines(written(tmp_path, 3, 5, 900)).read()]
     assert found == [(1, 3), (2, 5), (3, 900)]
 
 
 def test_an_export_of_nothing_is_a_file_with_its_end(tmp_path: Path) -> None:
-    assert list(read_file(written(tmp_path))) == []
+    assert list(in_lines(written(tmp_path)).read()) == []
 
 
 @pytest.mark.parametrize(
@@ -185,18 +185,18 @@ def test_a_broken_file_is_refused_with_the_line(tmp_path: Path, change: Any, why
     lines = file.read_bytes().splitlines()
     file.write_bytes(b"".join(one + b"\n" for one in change(lines)))
     with pytest.raises(ConfigError, match=why):
-        list(read_file(file))
+        list(in_lines(file).read())
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none.jsonl: No such file"):
-        list(read_file(tmp_path / "none.jsonl"))
+        list(in_lines(tmp_path / "none.jsonl").read())
 
 
 def test_a_file_of_another_export_is_not_written_over(tmp_path: Path) -> None:
     file = written(tmp_path, 1)
-    require_free(file, "e")
-    require_free(tmp_path / "new", None)
+    in_lines(file).require_free("e")
+    in_lines(tmp_path / "new").require_free(None)
     for export in ("f", None):
         with pytest.raises(ConflictError, match="is there already"):
-            require_free(file, export)
+            in_lines(file).require_free(export)
