@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from ops.pending.file import ExportFile
-from ops.pending.line import EndLine, Line, LineError, MessageLine, decode_line, encode_line
+from ops.pending.line import EndLine, Line, LineError, MessageLine, NoExport, decode_line, encode_line
 
 MOST_LINE_BYTES: Final = 64 << 20
 """More than any request can be, written in base64."""
+_OF_A_TABLE: Final = b"PAR1"
+"""What a Parquet file begins with."""
 
 
 class JsonLines:
@@ -26,6 +28,8 @@ class JsonLines:
 
     def read(self, raw: BinaryIO) -> Iterator[Line]:
         while text := raw.readline(MOST_LINE_BYTES):
+            if text.startswith(_OF_A_TABLE):
+                raise NoExport("it is a table: give it as parquet:PATH, with --from")
             yield decode_line(text)
 
     def export_of(self, raw: BinaryIO) -> str | None:

@@ -151,6 +151,11 @@ def test_a_page_that_is_damaged_is_said_of_the_file(file: Path) -> None:
         messages_in(file)
 
 
+def test_a_table_that_is_given_as_lines_is_told_what_it_is(file: Path) -> None:
+    with pytest.raises(ConfigError, match=f"^{file}: it is a table: give it as parquet:PATH, with --from$"):
+        list(in_lines(file).read())
+
+
 def test_rows_may_be_taken_out_and_other_tools_may_write_it_anew(file: Path) -> None:
     def changed(table: pa.Table) -> pa.Table:
         columns = list(reversed(table.column_names))
