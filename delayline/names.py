@@ -93,6 +93,11 @@ class ClusterNames:
         return self.cluster + ".settings"
 
     @property
+    def audit(self) -> str:
+        """What a watch has found: one partition. Nodes neither read nor write it."""
+        return self.cluster + ".audit"
+
+    @property
     def own_topics(self) -> frozenset[str]:
         """The four topics of the cluster that nodes write to."""
         return frozenset((self.buffer, self.checkpoint, self.outcomes, self.dead_letter))
@@ -106,6 +111,11 @@ class ClusterNames:
         if not topic.startswith(self.cluster):  # most often
             return False
         return topic in self.own_topics or (settings_too and topic == self.settings)
+
+    @property
+    def watch_transactional_id(self) -> str:
+        """Of the watch: one at a time."""
+        return f"{self.cluster}-watch"
 
     @property
     def settings_transactional_id(self) -> str:

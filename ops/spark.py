@@ -11,7 +11,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from confluent_kafka import KafkaError
@@ -41,6 +41,19 @@ def audit_session(cores: int = 2, *, compiled: bool = True) -> SparkSession:
 def bulk_session(master: str) -> SparkSession:
     """Start Spark in this process, or have it work there, for a bulk load. Raises SetupError as above."""
     return _session(master, "delayline bulk", _BULK)
+
+
+@contextmanager
+def watch_session(master: str) -> Iterator[SparkSession]:
+    """A Spark in this process, or one that works there, for an audit that does not end. Raises SetupError as
+    above.
+    """
+    session = _session(master, "delayline audit watch", _WATCH)
+    try:
+        yield session
+    finally:
+        with suppress(Exception):  # after Ctrl-C there may be nothing left of it to stop
+            session.stop()
 
 
 def _session(master: str, name: str, own: dict[str, str]) -> SparkSession:
@@ -117,6 +130,12 @@ _SMALL = {
     # One audit is over before the optimising compiler has paid for itself.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.adaptive.enabled": "false",  # planning each query anew after each of its stages takes longest
+}
+_WATCH = {
+    "spark.buffer.pageSize": "1m",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.cleaner.periodicGC.interval": "5min",  # what a round has kept in memory goes with it
 }
 _BULK = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",  # of two cores, one more is not to clean up

@@ -11,6 +11,7 @@ import click
 
 from ops.cli.options import OutputFile, connect, connection_options
 from ops.cli.output import Format, emit, output_option, say
+from ops.cli.watch import watch_command
 
 if TYPE_CHECKING:
     from node.config import ConnectionConfig
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 MORE_IN_JSON = 20
 
 
-@click.command(
-    "audit", epilog="Example: delayline audit --bootstrap localhost:9092 --zookeeper localhost:2181"
+@click.group(
+    "audit",
+    invoke_without_command=True,
+    epilog="Example: delayline audit --bootstrap localhost:9092 --zookeeper localhost:2181",
 )
 @click.option(
     "--ledger",
@@ -35,12 +38,15 @@ MORE_IN_JSON = 20
 @click.option("--html", type=OutputFile(), help="Write a page to look at there, too: one file, no server.")
 @output_option
 @connection_options
-def audit_command(output: Format, html: Path | None, **options: Any) -> int:
+@click.pass_context
+def audit_command(ctx: click.Context, /, output: Format, html: Path | None, **options: Any) -> int:
     """Prove what became of every request: Spark reads the topics and accounts for each one.
 
     Exit code 1 if a message was lost, doubled, early, altered or out of order, if an outcome is false, or if
     the checkpoints are not what they must be; each violation is listed with its source.
     """
+    if ctx.invoked_subcommand is not None:
+        return 0
     wishes = {name: options.pop(name) for name in ("ledger", "now_ms", "grace_ms")}
     given = {name: wish for name, wish in wishes.items() if wish is not None}
     write_page = None if html is None else _page_writer(html)
@@ -53,6 +59,9 @@ def audit_command(output: Format, html: Path | None, **options: Any) -> int:
         write_page(picture)
     say("every request is accounted for" if report.clean else "error: the audit has found violations")
     return 0 if report.clean else 1
+
+
+audit_command.add_command(watch_command)
 
 
 def _audited(

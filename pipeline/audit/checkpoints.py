@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
+import msgspec
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -12,9 +14,10 @@ from delayline.signing import BadSignatureError, Keyring
 from pipeline.audit.flaw import flaws, said, violations
 from pipeline.audit.meaning import source
 
+NOTHING_BEFORE: Final[Mapping[int, LastCheckpoint]] = {}
 VECTORS = ("applied", "seen", "read", "written_back", "carried")
 _JSON = (
-    "lane int, epoch long, position array<long>, overruns array<struct<position: array<long>>>, "
+    "lane int, epoch long, number long, position array<long>, overruns array<struct<position: array<long>>>, "
     "applied map<string, long>, seen map<string, long>, "
     "read map<string, long>, written_back map<string, long>, carried map<string, long>, "
     "newest_ms map<string, long>, "
@@ -62,15 +65,31 @@ def _is_own(ring: Keyring) -> Callable[..., bool]:
     return is_own
 
 
-def checkpoints(topic: DataFrame, compacted_before_ms: int) -> DataFrame:
+class LastCheckpoint(msgspec.Struct, frozen=True):
+    """What was known of a lane before the part of its log that is read: its last checkpoint, the `spell` of
+    that, and `whole_from`.
+    """
+
+    epoch: int
+    number: int
+    position: tuple[int, ...] | None
+    spell: int
+    whole_from: int | None
+
+
+def checkpoints(
+    topic: DataFrame, compacted_before_ms: int, last: Mapping[int, LastCheckpoint] = NOTHING_BEFORE
+) -> DataFrame:
     """The checkpoints in the order of their lane's log; `seq` is the offset.
 
     `spell`: how often the position has gone back by then. `whole_from` is the `seq` of the first one after
     which none has been compacted away (null: no such): of what a later one covers, the one just before it is
-    known.
+    known. `last`: by lane, where the topic begins behind that. `apart`: false, since none is missing between
+    it and the one before.
     """
     lane, order = Window.partitionBy("partition"), Window.partitionBy("lane").orderBy("seq")
-    fell = (F.col("position") < F.lag("position").over(order)).cast("int")
+    before = F.coalesce(F.lag("position").over(order), _known(last, "position", "array<long>"))
+    fell = (F.col("position") < before).cast("int")
     recent = F.when(F.col("timestamp_ms") >= compacted_before_ms, F.col("offset"))
     return (
         topic.select(
@@ -79,7 +98,9 @@ def checkpoints(topic: DataFrame, compacted_before_ms: int) -> DataFrame:
             "timestamp_ms",
             source("topic", "partition", "offset").alias("source"),
             F.from_json(F.col("value").cast("string"), _JSON).alias("checkpoint"),
-            F.min(recent).over(lane).alias("whole_from"),
+            F.coalesce(_known(last, "whole_from", "long", "partition"), F.min(recent).over(lane)).alias(
+                "whole_from"
+            ),
         )
         .select(
             "lane",
@@ -91,6 +112,7 @@ def checkpoints(topic: DataFrame, compacted_before_ms: int) -> DataFrame:
                 f"checkpoint.{name}"
                 for name in (
                     "epoch",
+                    "number",
                     "position",
                     *VECTORS,
                     "newest_ms",
@@ -104,8 +126,35 @@ def checkpoints(topic: DataFrame, compacted_before_ms: int) -> DataFrame:
                 )
             ),
         )
-        .withColumn("spell", F.coalesce(F.sum(fell).over(order), F.lit(0)))
+        .withColumn("fell", fell)
+        .withColumn(
+            "spell", F.coalesce(F.sum("fell").over(order), F.lit(0)) + _known(last, "spell", "long", other=0)
+        )
+        .withColumn("apart", F.lit(False))
+        .drop("fell")
     )
+
+
+def behind(topic: DataFrame, last: Mapping[int, LastCheckpoint]) -> bool:
+    """Whether any of the records is not above the last checkpoint of its lane."""
+    said = F.from_json(F.col("value").cast("string"), "epoch long, number long")
+    lane = topic.select(F.col("partition").alias("lane"), said.alias("said"))
+    before = F.struct(
+        _known(last, "epoch", "long").alias("epoch"), _known(last, "number", "long").alias("number")
+    )
+    return not lane.filter(F.col("said") <= before).isEmpty()
+
+
+def _known(
+    last: Mapping[int, LastCheckpoint], name: str, kind: str, lane: str = "lane", other: int | None = None
+) -> Column:
+    """What `last` has for each row's lane."""
+    found = F.lit(other).cast(kind)
+    for number, one in last.items():
+        value = getattr(one, name)
+        known = F.array(*map(F.lit, value)) if isinstance(value, tuple) else F.lit(value)
+        found = F.when(F.col(lane) == number, known.cast(kind)).otherwise(found)
+    return found
 
 
 def checkpoint_violations(found: DataFrame) -> DataFrame:

@@ -17,6 +17,7 @@ back to; a cancel by source does what one of the id does, if the id's last reque
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
@@ -27,14 +28,19 @@ from pipeline.audit.carries import OF_SUCCESSOR
 from pipeline.audit.holds import holds, let_go
 from pipeline.audit.meaning import CANCEL, RESCHEDULE, SCHEDULE, beside_source
 
-_OF_THE_ID: Final = ("dropped", "moved", "met", "removed", "gone_by", "expected", "answered_by", "judged")
+_OF_THE_ID: Final = (
+    *("dropped", "moved", "met", "removed", "gone_by", "expected", "answered_by", "judged"),
+    *("follows", "followed_by"),
+)
 
 
 def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
     """`requests`, which say which of them are duplicates, with these columns added.
 
     `settled_by`, `seen_by`: checkpoints, null if there is none yet. `settled_at_ms`: when the broker took
-    the former, and `spell` its own. `held`, `resumed_ms` and `hold`: see pipeline/audit/holds.py.
+    the former, and `spell` its own; `passed_by` and `applied_by`: those that it follows from. `held`,
+    `resumed_ms` and `hold`: see pipeline/audit/holds.py. `follows` and `followed_by`: the offsets of the id's
+    events before and after it.
     `whole_from`: of what no later checkpoint than this covers, the order in time cannot be told. `late`:
     whether the row is (see above).
     `dropped`: a written-back request that was dropped. `removed`: the cancel or replace that removed this row
@@ -74,21 +80,24 @@ def with_sources(history: DataFrame) -> DataFrame:
 
 
 def _of_ids(placed: DataFrame) -> DataFrame:
-    return _expected(_with_neighbours(placed)).drop("before", "after", "ended", "inert")
+    known = _expected(_with_neighbours(placed))
+    beside = {"follows": F.col("before.offset"), "followed_by": F.col("after.offset")}
+    return known.withColumns(beside).drop("before", "after", "ended", "inert")
 
 
 def _placed(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
-    """Adds `settled_by`, `settled_at_ms`, `spell`, `seen_by` and `late`.
+    """Adds `settled_by`, `settled_at_ms`, `spell`, `passed_by`, `applied_by`, `seen_by` and `late`.
 
     By key first, then by offset: the id's windows then find each partition's records together already.
     """
     by_key = ["due_ms", "partition", "offset"]
-    last = checkpoints.agg(F.max("spell")).collect()[0][0] or 0
-    spells = [f"passed_by_{spell}" for spell in range(last + 1)]
-    passed = _least(requests, _keys_passed(checkpoints, spells), ["lane"], by_key, spells)
+    told = sorted(row["spell"] for row in checkpoints.select("spell").distinct().collect())
+    spells = {spell: f"passed_by_{spell}" for spell in told or [0]}
+    names = list(spells.values())
+    passed = _least(requests, _keys_passed(checkpoints, spells), ["lane"], by_key, names)
     bounds = _offsets_covered(checkpoints)
     placed = _least(passed, bounds, ["partition"], ["offset"], ["applied_by", "seen_by"])
-    settled = F.coalesce(*(_settled_in(spell, name) for spell, name in enumerate(spells)))
+    settled = F.coalesce(*(_settled_in(spell, name) for spell, name in spells.items()))
     return (
         placed.withColumn("settled", settled)
         .withColumns(
@@ -98,9 +107,11 @@ def _placed(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
                 "spell": F.col("settled.spell"),
                 "seen_by": F.col("seen_by.seq"),
                 "late": F.coalesce(F.col("settled.late"), F.lit(False)),
+                "passed_by": F.col("settled.passed_by"),
+                "applied_by": F.col("applied_by.seq"),
             }
         )
-        .drop("settled", "applied_by", *spells)
+        .drop("settled", *names)
     )
 
 
@@ -113,7 +124,13 @@ def _settled_in(spell: int, name: str) -> Column:
     both = F.col("due_ms").isNotNull() & passed.isNotNull() & applied.isNotNull()
     return F.when(
         both & (last <= passed["until"]),
-        F.struct(last.alias("seq"), at_ms.alias("at_ms"), F.lit(spell).alias("spell"), late.alias("late")),
+        F.struct(
+            last.alias("seq"),
+            at_ms.alias("at_ms"),
+            F.lit(spell).alias("spell"),
+            late.alias("late"),
+            passed["seq"].alias("passed_by"),
+        ),
     )
 
 
@@ -145,7 +162,7 @@ def _taken() -> Column:
     return F.struct("seq", F.col("timestamp_ms").alias("at_ms"))
 
 
-def _keys_passed(checkpoints: DataFrame, spells: list[str]) -> DataFrame:
+def _keys_passed(checkpoints: DataFrame, spells: Mapping[int, str]) -> DataFrame:
     """For each position the checkpoint that has it, under the name of its spell, and the spell's last."""
     position = F.col("position")
     until = F.max("seq").over(Window.partitionBy("lane", "spell"))
@@ -158,7 +175,7 @@ def _keys_passed(checkpoints: DataFrame, spells: list[str]) -> DataFrame:
             position[0].alias("due_ms"),
             position[1].cast("int").alias("partition"),
             position[2].alias("offset"),
-            *(F.when(F.col("spell") == spell, passed_by).alias(name) for spell, name in enumerate(spells)),
+            *(F.when(F.col("spell") == spell, passed_by).alias(name) for spell, name in spells.items()),
         )
     )
 

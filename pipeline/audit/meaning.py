@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -58,6 +58,11 @@ _UNDECODABLE = "\ufffd"
 _NO_LIMIT_MS = 1_000 * 366 * 24 * 3_600_000  # the most that a cluster can have
 
 
+Serial: TypeAlias = tuple[int, int]
+"""Rises from each record that the service has written back into a partition to the next."""
+NO_SERIALS: Final[Mapping[int, Serial]] = {}
+
+
 class CarriedRecord(NamedTuple):
     """The record that a carry says again, as the store has it: where it stood, what it asks for, its parts
     and their digests.
@@ -93,7 +98,7 @@ class Meaning(NamedTuple):
     names: int | None = None  # of a cancel by source: the offset that it names, in its own partition
     code: str | None = None
     headers_sha: bytes | None = None
-    serial: tuple[int, int] | None = None  # of what the service has written back
+    serial: Serial | None = None  # of what the service has written back
     batch: int | None = None  # where the batch begins with which it was rejected
     moved_by: int | None = None  # offset of the user's last reschedule of it
     carried: CarriedRecord | None = None  # by a carry, whose other fields are then those of its row
@@ -323,15 +328,25 @@ def written_back(buffer: DataFrame) -> DataFrame:
     return buffer.filter(F.exists("headers", lambda header: header["key"].isin(*_SIGNED)))
 
 
-def without_copies(asked: DataFrame, numbered: DataFrame, versions: SettingsVersions) -> DataFrame:
+def without_copies(
+    asked: DataFrame,
+    numbered: DataFrame,
+    versions: SettingsVersions,
+    serials: Mapping[int, Serial] = NO_SERIALS,
+) -> DataFrame:
     """The same, without copies of what the service has written back, which are nothing to the nodes: of these
     the serial is not above all before it (docs/design.md, rule 4). In the first meaning they are rejects.
 
     `numbered`: the requests, and those of aborted transactions, which may have been copied as well. Few
-    records have a serial.
+    records have a serial. `serials`: of each partition the highest one before these.
     """
     before = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     numbered = numbered.filter(F.col("serial").isNotNull()).select("partition", "offset", "serial")
+    known = [(partition, -1, list(serial)) for partition, serial in serials.items()]
+    if known:
+        numbered = numbered.unionByName(
+            numbered.sparkSession.createDataFrame(known, "partition int, offset long, serial array<long>")
+        )
     last = numbered.withColumn("last", F.max("serial").over(before))
     copies = last.filter(F.col("serial") <= F.col("last")).select(
         "partition", "offset", F.lit(True).alias("copy")

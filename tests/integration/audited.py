@@ -15,12 +15,16 @@ from delayline.names import parse_source
 from delayline.settings import ClusterSettings
 from delayline.settings_versions import SettingsVersions
 from pipeline.audit import AuditConfig, LedgerWriter, Violation, audit
+from pipeline.audit.snapshot import Snapshot, take_snapshot
+from pipeline.kafka.offsets import TopicOffsets
 from tests.integration.histories import LANE_PARTITIONS, History, Writer, make_topics
 from tests.support.keys import KEYRING
 
 AHEAD_S: Final = 300
 """The histories begin so long after now: until then they have to be written."""
 MAX_DELAY_MS: Final = 2 * 3_600_000
+PARTS: Final = 4
+"""In so many parts the histories are written: after each of them an audit may be made of what there is."""
 
 _H = TypeVar("_H", bound=History)
 
@@ -51,7 +55,7 @@ class Told:
 
 class Audited:
     """A new cluster of this name, in which each history has a lane: the first one lane 0, and so on. With a
-    ledger, audited when all is due.
+    ledger, audited when all is due. `cuts`: what there was after each part of the histories.
     """
 
     def __init__(
@@ -67,14 +71,18 @@ class Audited:
         lanes = make_topics(bootstrap, settings)
         self._histories = [kind(lane, base_ms) for kind, lane in zip(kinds, lanes, strict=True)]
         ledger = folder / "ledger.jsonl"
-        with LedgerWriter(ledger) as writer:
-            for history in self._histories:
-                Writer(bootstrap, history.lane, writer).write(history.steps)
-            self.ledger_lines = writer.lines
         now_ms = base_ms + History.END_S * 1000
         self.config = AuditConfig(
             bootstrap, SettingsVersions.of(settings), KEYRING, ledger=ledger, now_ms=now_ms
         )
+        self.cuts: list[Snapshot] = []
+        with LedgerWriter(ledger) as writer:
+            writers = [(Writer(bootstrap, one.lane, writer), one.steps) for one in self._histories]
+            for part in range(PARTS):
+                for one, steps in writers:
+                    one.write(steps[len(steps) * part // PARTS : len(steps) * (part + 1) // PARTS])
+                self.cuts.append(take_snapshot(TopicOffsets(self.config), self.config.names))
+            self.ledger_lines = writer.lines
         self.found = audit(spark, self.config)
         self.report = self.found.report
         self.all = Told(self.report.violations, self.found.requests.collect(), self.found.messages.collect())

@@ -332,6 +332,7 @@ class Writer:
         self._applied = dict(self._ends)
         self._position: tuple[int, int, int] | None = None
         self._overruns: list[dict[str, Any]] = []
+        self._number = 0
         self._bootstrap = bootstrap
         self._users = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
         self._leader = self._new_leader()
@@ -402,6 +403,7 @@ class Writer:
             self._position = step.rewinds_to_ms, 0, 0
 
     def _commit(self, step: Transaction) -> None:
+        self._number += not step.first
         if not step.first and not step.aborted:
             self._applied = dict(self._ends)
         if step.hidden is not None:
@@ -502,6 +504,7 @@ class Writer:
             "format": FORMAT,
             "lane": lane,
             "epoch": step.epoch,
+            "number": self._number,
             "position": self._position,
             "overruns": self._overruns,
             "applied": applied,

@@ -22,6 +22,8 @@ DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "delayline"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 METRICS = set(re.findall(r"^\| `(delayline_\w+)", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE))
+WATCH_METRICS = set(re.findall(r"\| `(delayline_\w+)", (ROOT / "docs" / "watch.md").read_text()))
+WATCH_PORT = 17_600
 ALERTS = DEPLOY / "prometheus" / "alerts.yaml"
 DASHBOARD = DEPLOY / "grafana" / "delayline.json"
 UNIT = DEPLOY / "systemd" / "delayline-node@.service"
@@ -52,7 +54,7 @@ def metrics_in(expression: str) -> set[str]:
 
 
 def test_alerts_and_dashboard_ask_for_metrics_that_there_are() -> None:
-    assert metrics_in(" ".join([*(rule["expr"] for rule in rules()), *queries()])) <= METRICS
+    assert metrics_in(" ".join([*(rule["expr"] for rule in rules()), *queries()])) <= METRICS | WATCH_METRICS
 
 
 def test_no_alert_is_there_twice() -> None:
@@ -113,7 +115,7 @@ def test_image_chart_and_files_speak_of_the_same_ports(tmp_path: Path) -> None:
     first, second, last = (node_of_the_unit(lane, tmp_path) for lane in (0, 1, 9))
     lanes = {first.peer_port, first.http_port, second.http_port, last.http_port}
     text = "\n".join(file.read_text() for file in DEPLOY.rglob("*") if file.is_file())
-    assert {int(port) for port in re.findall(r"\b17\d{3}\b", text)} == lanes
+    assert {int(port) for port in re.findall(r"\b17\d{3}\b", text)} == lanes | {WATCH_PORT}
     for folder, file in (("compose", "node.yaml"), ("helm", "delayline/templates/statefulset.yaml")):
         assert str(first.http_port) in (DEPLOY / folder / file).read_text()
 

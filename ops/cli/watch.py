@@ -1,0 +1,103 @@
+"""`delayline audit watch`: the audit that does not end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ops.cli.options import connect, connection_options
+from ops.cli.output import say
+
+if TYPE_CHECKING:
+    from node.config import ConnectionConfig
+    from ops.watch.rounds import Ended
+    from pipeline.watch.round import WatchConfig
+
+
+@click.command(
+    "watch",
+    epilog="Example: delayline audit watch --state /var/lib/delayline/watch --bootstrap localhost:9092"
+    " --zookeeper localhost:2181",
+)
+@click.option(
+    "--state", required=True, metavar="FOLDER", help="Where it keeps what is still open: a folder, or a URI."
+)
+@click.option("--once", is_flag=True, help="One round: from where the last one ended to now.")
+@click.option(
+    "--every", "every_s", type=click.FloatRange(min=1), default=60.0, show_default=True, metavar="S",
+    help="A round begins so long after the one before has begun.",
+)  # fmt: skip
+@click.option("--anew", is_flag=True, help="Audit everything once more, whatever was kept.")
+@click.option(
+    "--grace", "grace_ms", type=int, metavar="MS", help="How late a message may be (default: 5000)."
+)
+@click.option(
+    "--replay-window", "replay_window_s", type=click.IntRange(min=0), default=3600, show_default=True,
+    metavar="S", help="The nodes' replay_window_s.",
+)  # fmt: skip
+@click.option("--master", default="local[2]", show_default=True, help="The Spark that it runs on.")
+@click.option(
+    "--http", "address", metavar="HOST:PORT", help="Serve a page, /metrics, /livez and /readyz there."
+)
+@connection_options
+def watch_command(
+    *,
+    state: str,
+    once: bool,
+    every_s: float,
+    anew: bool,
+    grace_ms: int | None,
+    replay_window_s: int,
+    master: str,
+    address: str | None,
+    **connection: Any,
+) -> int:
+    """Prove without end: each round audits what is new, and what is still open.
+
+    What is wrong goes to the topic CLUSTER.audit, once, and is listed here. Exit code 1 if a violation stands
+    when it ends.
+    """
+    from ops.spark import spark_errors, watch_session
+    from ops.watch.life import Life
+    from ops.watch.rounds import Rounds
+
+    config = connect(connection)
+    wanted = _config_maker(config, grace_ms, replay_window_s)
+    with Life(config.cluster, config.bootstrap_servers, address, every_s) as life:
+        wanted()  # what is wrong with the cluster is said before Spark starts
+        say("starting Spark")
+        with watch_session(master) as spark, spark_errors(config.bootstrap_servers):
+            rounds = Rounds(spark, wanted, state, anew=anew)
+            return life.lead(rounds, once=once, tell=_tell, tell_failed=_tell_failed)
+
+
+def _config_maker(
+    config: ConnectionConfig, grace_ms: int | None, replay_window_s: int
+) -> Callable[[], WatchConfig]:
+    from delayline.names import ClusterNames
+    from ops.clients.kafka import KafkaAdmin
+    from ops.clients.zookeeper import read_keys
+    from ops.topics import cluster_topics
+    from pipeline.audit import AuditConfig
+    from pipeline.watch.round import WatchConfig
+
+    def wanted() -> WatchConfig:
+        settings, keys = cluster_topics.read_versions(config), read_keys(config)
+        KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)
+        grace = {} if grace_ms is None else {"grace_ms": grace_ms}
+        audited = AuditConfig(config.bootstrap_servers, settings, keys, kafka=dict(config.kafka), **grace)
+        return WatchConfig(audited, replay_window_ms=1000 * replay_window_s)
+
+    return wanted
+
+
+def _tell(one: Ended, took_s: float) -> None:
+    from ops.watch.words import told
+
+    say(told(one, took_s))
+
+
+def _tell_failed(why: str) -> None:
+    say(f"a round could not be ended, and is tried again: {why}")

@@ -1,0 +1,67 @@
+"""The rounds of a watch, one after the other, each from where the one before has come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from ops.errors import ConfigError
+from pipeline.watch.journal import Journal
+from pipeline.watch.marker import Marker
+from pipeline.watch.round import Round, WatchConfig, first_round, next_round
+from pipeline.watch.state import StateFolder
+
+
+class Ended(NamedTuple):
+    """How one round has ended. `anew`: Kafka had lost what was not read yet, and all was audited anew."""
+
+    marker: Marker
+    found: int
+    cleared: int
+    in_full: bool
+    anew: bool
+
+
+class Rounds:
+    """One watch. Raises `PipelineError` and Spark's errors: what was told is told, the next try goes on."""
+
+    def __init__(
+        self, spark: SparkSession, config: Callable[[], WatchConfig], state: str, *, anew: bool
+    ) -> None:
+        """`config`: asked for each round, since a cluster's settings change. `state`: a folder that Spark
+        writes. `anew`: what was kept is not asked for.
+
+        Raises `ConfigError` if the state is not there that the last round has named.
+        """
+        self._spark = spark
+        self._config = config
+        self._folder = StateFolder(spark, state)
+        audited = config().audit
+        self._journal = Journal(audited)
+        self.marker = None if anew else self._journal.last()
+        if self.marker is not None and not self._folder.has(self.marker.folder):
+            raise ConfigError(
+                f"{state} has no {self.marker.folder}, where by {audited.names.audit} the last round has"
+                " ended: give the --state of that watch, or --anew to audit everything once more"
+            )
+
+    def next(self) -> Ended:
+        """One round, committed."""
+        marker, config = self.marker, self._config()
+        one = None
+        if marker is not None:
+            one = next_round(self._spark, config, marker, self._folder.read(marker.folder))
+        anew = one is None
+        if one is None:
+            one = first_round(self._spark, config, number=0 if marker is None else marker.number + 1)
+        return self._commit(one, anew=anew and marker is not None)
+
+    def _commit(self, one: Round, *, anew: bool) -> Ended:
+        self._folder.write(one.marker.folder, one.state)
+        found, cleared = one.found.count(), one.cleared.count()
+        self._journal.commit(one.found, one.cleared, one.marker)
+        self.marker = one.marker
+        self._folder.keep_only(one.marker.folder)
+        return Ended(one.marker, found, cleared, one.in_full, anew)

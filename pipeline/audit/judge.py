@@ -1,0 +1,138 @@
+"""The steps of an audit, in their order, whatever part of the log is judged: joins and aggregates are
+Spark's, the driver's small tables.
+
+What is judged comes from `Material`. An audit has it from all that the topics hold (pipeline/audit/run.py), a
+watch from what is new and what it has kept (pipeline/watch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from delayline.settings_versions import SettingsVersions
+from pipeline.audit.bounds import Bounds
+from pipeline.audit.carries import Told, carry_violations, doubled_before, lacking, told
+from pipeline.audit.cases import cases
+from pipeline.audit.chain import chain_violations
+from pipeline.audit.checkpoints import checkpoint_violations
+from pipeline.audit.duplicates import Heard, marked
+from pipeline.audit.evidence import Evidence, at_their_rows, of_each_record
+from pipeline.audit.flaw import violations
+from pipeline.audit.history import anew, with_history, with_sources
+from pipeline.audit.moves import move_violations
+from pipeline.audit.operations import Operations, operations, replayed, with_skips
+from pipeline.audit.order import order_violations
+from pipeline.audit.verdicts import verdicts
+
+
+class Material(Protocol):
+    """What is judged. Each frame is asked for once, in the order in which they stand here."""
+
+    @property
+    def begins(self) -> Mapping[int, int]:
+        """Of each partition of the buffer the first offset there is."""
+        ...
+
+    def checkpoints(self) -> DataFrame:
+        """See pipeline/audit/checkpoints.py."""
+        ...
+
+    def originals(self) -> DataFrame:
+        """The buffer's requests and carries, without copies: see pipeline/audit/meaning.py."""
+        ...
+
+    @property
+    def versions(self) -> SettingsVersions:
+        """By which they are read."""
+        ...
+
+    def outcomes(self) -> DataFrame:
+        """Those alone; asked for only where a request may be a duplicate."""
+        ...
+
+    def heard(self, checkpoints: DataFrame) -> Heard:
+        """What is known of newest timestamps beside the requests' own."""
+        ...
+
+    def evidence(self, asked: DataFrame) -> Evidence:
+        """What speaks of the requests."""
+        ...
+
+    def bounds(self, asked: DataFrame) -> Bounds: ...
+
+    def ledger(self) -> DataFrame | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`asked`: the requests with their history. `evidence`: at the rows that it is of. `found`: a row for
+    each case (pipeline/audit/verdicts.py). `wrong`: the violations.
+    """
+
+    checkpoints: DataFrame
+    asked: DataFrame
+    evidence: Evidence
+    found: DataFrame
+    wrong: DataFrame
+    bounds: Bounds
+    done: Operations
+
+
+def kept(frame: DataFrame) -> DataFrame:
+    """The same rows, computed once, without the plan that led to them.
+
+    Planning takes its time with each step of a plan, again and again. Should an executor take its part
+    of the rows with it, the audit fails, and can be started again.
+    """
+    return frame.localCheckpoint(eager=False)
+
+
+def judge(material: Material) -> Judged:
+    """Hold every request against all that became of it."""
+    checkpoints = kept(material.checkpoints())
+    one_by_one = checkpoints.filter(~F.col("apart"))
+    done = operations(one_by_one)
+    log = _told(material)
+    asked = _history(log.requests, checkpoints, done, material)
+    evidence = at_their_rows(of_each_record(material.evidence(asked), asked), asked)
+    again = replayed(asked, evidence, done)
+    bounds = material.bounds(asked)
+    found = kept(verdicts(cases(asked, again.evidence, material.ledger()), bounds))
+    wrong = kept(
+        violations(found, F.col("flaws"))
+        .unionByName(order_violations(found))
+        .unionByName(chain_violations(found))
+        .unionByName(move_violations(found))
+        .unionByName(checkpoint_violations(one_by_one))
+        .unionByName(again.violations)
+        .unionByName(carry_violations(log, material.begins))
+        .unionByName(doubled_before(evidence, found, bounds))
+        .unionByName(lacking(checkpoints, material.begins, material.versions.settings))
+    )
+    return Judged(checkpoints, asked, evidence, found, wrong, bounds, done)
+
+
+def _told(material: Material) -> Told:
+    found = told(material.originals(), material.begins)
+    return Told(kept(found.requests), found.carries) if any(material.begins.values()) else found
+
+
+def _history(requests: DataFrame, checkpoints: DataFrame, done: Operations, material: Material) -> DataFrame:
+    """Which requests are duplicates, and what cancels by source name, is found out only if there are any:
+    it takes its time.
+    """
+    requests = requests.withColumn("duplicate", F.lit(False))
+    asked = kept(with_skips(with_history(requests, checkpoints), done))
+    keeps, names = asked.agg(F.max("keep"), F.max("names")).collect()[0]
+    if not keeps and names is None:
+        return asked
+    if names is not None:
+        asked = with_sources(asked)
+    if keeps:
+        asked = marked(asked, material.versions, material.outcomes(), material.heard(checkpoints))
+    return kept(anew(asked))
