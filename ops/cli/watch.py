@@ -31,7 +31,13 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--anew", is_flag=True, help="Audit everything once more, whatever was kept.")
 @click.option(
-    "--grace", "grace_ms", type=int, metavar="MS", help="How late a message may be (default: 5000)."
+    "--grace",
+    "grace_ms",
+    type=int,
+    default=5_000,
+    show_default=True,
+    metavar="MS",
+    help="How late a message may be.",
 )
 @click.option(
     "--replay-window", "replay_window_s", type=click.IntRange(min=0), default=3600, show_default=True,
@@ -48,7 +54,7 @@ def watch_command(
     once: bool,
     every_s: float,
     anew: bool,
-    grace_ms: int | None,
+    grace_ms: int,
     replay_window_s: int,
     master: str,
     address: str | None,
@@ -73,9 +79,7 @@ def watch_command(
             return life.lead(rounds, once=once, tell=_tell, tell_failed=_tell_failed)
 
 
-def _config_maker(
-    config: ConnectionConfig, grace_ms: int | None, replay_window_s: int
-) -> Callable[[], WatchConfig]:
+def _config_maker(config: ConnectionConfig, grace_ms: int, replay_window_s: int) -> Callable[[], WatchConfig]:
     from delayline.names import ClusterNames
     from ops.clients.kafka import KafkaAdmin
     from ops.clients.zookeeper import read_keys
@@ -86,8 +90,9 @@ def _config_maker(
     def wanted() -> WatchConfig:
         settings, keys = cluster_topics.read_versions(config), read_keys(config)
         KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)
-        grace = {} if grace_ms is None else {"grace_ms": grace_ms}
-        audited = AuditConfig(config.bootstrap_servers, settings, keys, kafka=dict(config.kafka), **grace)
+        audited = AuditConfig(
+            config.bootstrap_servers, settings, keys, kafka=dict(config.kafka), grace_ms=grace_ms
+        )
         return WatchConfig(audited, replay_window_ms=1000 * replay_window_s)
 
     return wanted

@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 
 from pipeline.audit.report import INVARIANTS, KINDS
-from pipeline.page.parts import Cell, Column, Facts, Headline, Page, Paragraph, Part, Section, Table
+from pipeline.page.parts import Cell, Column, Facts, Headline, Page, PageRow, Paragraph, Part, Section, Table
 from pipeline.watch.marker import Marker, summed
 
 
@@ -54,7 +54,7 @@ def _violations(marker: Marker) -> Section:
         Column("told", number=True),
         Column("meaning"),
     ]
-    rows = []
+    rows: list[PageRow] = []
     for kind, meaning in KINDS.items():
         count = marker.open.get(kind, 0)
         shown = Cell(count, "bad" if count else "good")
@@ -65,7 +65,7 @@ def _violations(marker: Marker) -> Section:
 
 def _classes(marker: Marker) -> Section:
     columns = [Column("kind"), Column("became"), Column("count", number=True)]
-    rows = [[one.kind, one.ended, one.count] for one in summed(marker.closed, marker.standing)]
+    rows: list[PageRow] = [[one.kind, one.ended, one.count] for one in summed(marker.closed, marker.standing)]
     return Section("What became of the requests", [Table(columns, rows)])
 
 

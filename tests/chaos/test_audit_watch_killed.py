@@ -52,7 +52,7 @@ def deliver_again(cluster: Cluster, got: Got) -> tuple[str, str]:
     """What nobody has asked for: the violation that it is."""
     headers = [(name.encode(), value) for name, value in got.headers]
     produce_raw(cluster.bootstrap, cluster.target(), got.value, headers, got.key)
-    return "duplicated", got.text("delay-source")
+    return "duplicated", got.text("delay-source") or ""
 
 
 def told(cluster: Cluster) -> list[dict[str, Any]]:
