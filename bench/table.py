@@ -20,7 +20,7 @@ from bench.polls import Polls
 from bench.record import RunRecord
 
 if TYPE_CHECKING:
-    from bench import bulk
+    from bench import bulk, forecast
 
 WIDTH: Final = 200
 """Where stdout is no terminal: everything fits."""
@@ -78,6 +78,19 @@ BULK: Final = (
     TerminalColumn("Spark's sink, s", number=True),
     TerminalColumn("checked, s", number=True),
     TerminalColumn("sent, s", number=True),
+)
+FORECAST: Final = (
+    TerminalColumn("weeks"),
+    TerminalColumn("hours, %", number=True),
+    TerminalColumn("a week before, %", number=True),
+    TerminalColumn("known alone, %", number=True),
+    TerminalColumn("minutes, %", number=True),
+    TerminalColumn("a week before, %", number=True),
+    TerminalColumn("hours in the band, %", number=True),
+    TerminalColumn("minutes in it, %", number=True),
+    TerminalColumn("busiest hour, %", number=True),
+    TerminalColumn("a week before, %", number=True),
+    TerminalColumn("seconds each", number=True, drop=1),
 )
 
 
@@ -149,6 +162,15 @@ def show_bulk(console: Console, rows: int, rounds: Sequence[bulk.Round]) -> None
     sink_s = statistics.median(one.sink_s for one in warm)
     send_s = statistics.median(one.send_s for one in warm)
     console.print(f"{number(rows / send_s)} a second; {sink_s / send_s:.2f} of the rate of Spark's sink")
+
+
+def show_forecast(console: Console, found: Mapping[str, forecast.Errors]) -> None:
+    """In per cent, each seed for itself."""
+    rows = []
+    for name, one in found.items():
+        *shares, seconds = one
+        rows.append((name, *(f"{100 * share:.1f}" for share in shares), f"{seconds:.1f}"))
+    console.print(fitted(console, FORECAST, rows))
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -9,38 +9,24 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from delayline.settings import KAFKA_MAX_MESSAGE_BYTES
-from pipeline.audit.batches import RejectedBatches, rejected_batches
 from pipeline.audit.bounds import Bounds
-from pipeline.audit.carries import Told, carry_violations, doubled_before, lacking, told
+from pipeline.audit.carries import carry_violations, doubled_before, lacking
 from pipeline.audit.cases import cases
 from pipeline.audit.chain import chain_violations
-from pipeline.audit.checkpoints import checkpoint_violations, checkpoints, epochs, own_records
+from pipeline.audit.checkpoints import checkpoint_violations, epochs
 from pipeline.audit.classes import CLASSES, ENDS, OCCURRENCE
 from pipeline.audit.config import AuditConfig
-from pipeline.audit.duplicates import heard, marked
-from pipeline.audit.evidence import (
-    Evidence,
-    at_their_rows,
-    dead_letters,
-    edges_ms,
-    of_each_record,
-    outcomes,
-)
+from pipeline.audit.evidence import Evidence, at_their_rows, edges_ms, of_each_record
 from pipeline.audit.flaw import violations
-from pipeline.audit.history import anew, with_history, with_sources
-from pipeline.audit.learnt_settings import learnt_settings
 from pipeline.audit.ledger import read_ledger
-from pipeline.audit.meaning import MARK, requests, without_copies, written_back
 from pipeline.audit.moves import move_violations
-from pipeline.audit.operations import Operations, operations, replayed, with_skips
+from pipeline.audit.operations import operations, replayed
 from pipeline.audit.order import order_violations
+from pipeline.audit.reading import Reading, keep
 from pipeline.audit.report import AuditReport, Lateness, by_field, listed
-from pipeline.audit.snapshot import take_snapshot
 from pipeline.audit.verdicts import verdicts
 from pipeline.errors import WrongInput
 from pipeline.kafka.extent import TopicExtent
-from pipeline.kafka.offsets import FOREVER_MS, TopicOffsets
-from pipeline.kafka.source import records
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +76,22 @@ class _AuditRun:
         self._spark = spark
         self._config = config
         self._names = config.names
-        self._offsets = TopicOffsets(config)
-        self._snapshot = take_snapshot(self._offsets, self._names)
-        self._done = Operations()  # by operators
-        self._versions = config.versions  # of the settings; those of the snapshot, once it is settled
-        self._begins = {partition: first for (_, partition), first in self._snapshot.buffer.first.items()}
+        self._reading = Reading(spark, config)
+        self._offsets, self._snapshot = self._reading.offsets, self._reading.snapshot
+        self._begins = self._reading.begins
 
     def verdict(self) -> Audit:
         ledger_lines = self._ledger_lines()
-        checkpointed = self._keep(self._checkpoints())
-        self._done = operations(checkpointed)
-        log = self._told()
-        asked = self._history(log.requests, checkpointed)
+        checkpointed = keep(self._reading.checkpoints())
+        done = operations(checkpointed)
+        log = self._reading.told()
+        asked = self._reading.history(log.requests, checkpointed, done)
         targets = self._targets(asked)
         evidence = at_their_rows(of_each_record(self._evidence(targets), asked), asked)
-        again = replayed(asked, evidence, self._done)
+        again = replayed(asked, evidence, done)
         bounds = self._bounds(targets)
-        found = self._keep(verdicts(cases(asked, again.evidence, self._ledger()), bounds))
-        wrong = self._keep(
+        found = keep(verdicts(cases(asked, again.evidence, self._ledger()), bounds))
+        wrong = keep(
             violations(found, F.col("flaws"))
             .unionByName(order_violations(found))
             .unionByName(chain_violations(found))
@@ -127,72 +111,6 @@ class _AuditRun:
         found_in = Records(asked, checkpointed, evidence, self._snapshot.taken_ms)
         return Audit(classified, messages, wrong, classes, lateness, epochs(checkpointed), found_in, report)
 
-    def _keep(self, frame: DataFrame) -> DataFrame:
-        """The same rows, computed once, without the plan that led to them.
-
-        Planning takes its time with each step of a plan, again and again. Should an executor take its part
-        of the rows with it, the audit fails, and can be started again.
-        """
-        return frame.localCheckpoint(eager=False)
-
-    def _told(self) -> Told:
-        found = told(self._originals(), self._begins)
-        return Told(self._keep(found.requests), found.carries) if any(self._begins.values()) else found
-
-    def _originals(self) -> DataFrame:
-        self._offsets.settle(self._snapshot.buffer)
-        self._versions = learnt_settings(self._config)
-        rejected = self._rejected_batches()
-        read = self._keep(self._parsed(records(self._spark, self._config, self._snapshot.buffer), rejected))
-        parsed = read.filter(F.col("kind") != MARK)
-        if parsed.filter(F.col("serial").isNotNull()).isEmpty():
-            return parsed
-        everything = records(self._spark, self._config, self._snapshot.buffer, and_aborted=True)
-        numbered = self._parsed(written_back(everything), rejected)
-        return self._keep(without_copies(parsed, numbered, self._versions))
-
-    def _parsed(self, buffer: DataFrame, rejected: RejectedBatches) -> DataFrame:
-        keyring, partitions = self._config.keyring, self._snapshot.partitions
-        return requests(buffer, self._versions, keyring, partitions, rejected)
-
-    def _rejected_batches(self) -> RejectedBatches:
-        """Letters tell where to look."""
-        extent = self._snapshot.evidence.of([self._names.dead_letter])
-        if not extent.filled():
-            return RejectedBatches()
-        self._offsets.settle(extent)
-        letters = dead_letters(self._read([self._names.dead_letter]))
-        return rejected_batches(letters, self._config.client_config, self._names.buffer)
-
-    def _history(self, requests: DataFrame, checkpointed: DataFrame) -> DataFrame:
-        """Which requests are duplicates, and what cancels by source name, is found out only if there are any:
-        it takes its time.
-        """
-        requests = requests.withColumn("duplicate", F.lit(False))
-        asked = self._keep(with_skips(with_history(requests, checkpointed), self._done))
-        keeps, names = asked.agg(F.max("keep"), F.max("names")).collect()[0]
-        if not keeps and names is None:
-            return asked
-        if names is not None:
-            asked = with_sources(asked)
-        if keeps:
-            asked = marked(asked, self._versions, self._outcomes(), heard(checkpointed, self._begins))
-        return self._keep(anew(asked))
-
-    def _outcomes(self) -> DataFrame:
-        self._offsets.settle(self._snapshot.evidence.of([self._names.outcomes]))
-        return outcomes(self._read([self._names.outcomes]))
-
-    def _checkpoints(self) -> DataFrame:
-        topic = self._names.checkpoint
-        lag_ms = self._offsets.keeping([topic])[topic].compaction_lag_ms
-        extent = self._snapshot.checkpoint
-        read, committed = (
-            records(self._spark, self._config, extent, and_aborted=aborted) for aborted in (True, False)
-        )
-        found = own_records(read, committed, self._config.keyring)
-        return checkpoints(found, self._snapshot.taken_ms - (FOREVER_MS if lag_ms is None else lag_ms))
-
     def _targets(self, asked: DataFrame) -> list[str]:
         there = F.col("target_topic").isin(*self._snapshot.partitions)
         named = asked.filter(there).select("target_topic").distinct().collect()
@@ -200,7 +118,7 @@ class _AuditRun:
 
     def _evidence(self, targets: Collection[str]) -> Evidence:
         self._offsets.settle(self._extent(targets))
-        return Evidence.of(self._read, self._names, targets)
+        return Evidence.of(self._reading.evidence, self._names, targets)
 
     def _extent(self, targets: Collection[str]) -> TopicExtent:
         return self._snapshot.evidence.of([*targets, self._names.outcomes, self._names.dead_letter])
@@ -222,9 +140,6 @@ class _AuditRun:
             )
         return int(lines)
 
-    def _read(self, topics: Collection[str]) -> DataFrame:
-        return records(self._spark, self._config, self._snapshot.evidence.of(topics))
-
     def _edges_ms(self, targets: Collection[str]) -> dict[str, int]:
         """Retention cuts a topic from its start; compaction can take any record of it."""
         extent, taken_ms = self._extent(targets), self._snapshot.taken_ms
@@ -234,7 +149,8 @@ class _AuditRun:
         if not cut:
             return compacted
         newest_gone_ms = {topic: taken_ms - keeping[topic].retention_ms for topic, _ in cut}
-        return edges_ms(self._read(newest_gone_ms.keys()), cut, newest_gone_ms) | compacted
+        gone = self._reading.evidence(newest_gone_ms.keys())
+        return edges_ms(gone, cut, newest_gone_ms) | compacted
 
     def _bounds(self, targets: Collection[str]) -> Bounds:
         now_ms = self._snapshot.taken_ms if self._config.now_ms is None else self._config.now_ms
