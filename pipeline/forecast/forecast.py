@@ -202,14 +202,16 @@ def _bounded(level: float) -> float:
 
 
 def _came(counts: Counts, lead: int) -> tuple[float, float, float]:
-    """The share of what was known that came, and the least and the most that it was."""
+    """The share of what was known that came, the least that it was, and the most that it can be: what was
+    loaded together, such as a campaign, stays or goes together.
+    """
     found = [pair for (_, of), pair in counts.known.items() if of == lead and pair[0]]
     known, there = (sum(pair[at] for pair in found) for at in (0, 1))
     if not known:
         return 1.0, 1.0, 1.0
     share = there / known
     shares = [pair[1] / pair[0] for pair in found if pair[0] >= _ENOUGH] or [share]
-    return share, min(share, *shares), max(share, *shares)
+    return share, min(share, *shares), 1.0
 
 
 def _lead(minute: int) -> int:
