@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from bench.weeks import BEGIN_MS, as_columns, weeks
 from delayline.times import DAY_MS, MINUTE_MS
 from ops.spark import audit_session
+from pipeline.audit.reading import keep
 from pipeline.forecast import Asked, Forecast, Horizon, count, forecast
 from pipeline.forecast.horizon import WEEK_MS
 from pipeline.forecast.messages import DONE, GONE, MESSAGES, PENDING, RECURRENCE
@@ -101,7 +102,7 @@ def _try(frame: DataFrame, trial: Trial, day: int) -> Try:
     horizon = Horizon(now_ms, trial.days * DAY_MS // MINUTE_MS)
     kept = now_ms - BEGIN_MS if trial.history_days is None else trial.history_days * DAY_MS
     since_ms = now_ms - kept
-    there = as_of(frame, now_ms, since_ms)
+    there = keep(as_of(frame, now_ms, since_ms))
     counts = count(there, _arrivals(frame, now_ms, since_ms), horizon, since_ms)
     said = forecast("bench", counts, horizon, Asked())
     return Try(_came(frame, horizon, 0), _came(frame, horizon, WEEK_MS), said)
