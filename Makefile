@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 SEEDS ?= 0:20000
 
-.PHONY: help setup demo test test-fast check format simulate mutants attack bench bench-full bench-compare bench-docs bench-parts bench-polls bench-ids bench-bulk bench-pending lock clean
+.PHONY: help setup demo test test-fast check format simulate mutants attack bench bench-full bench-compare bench-docs bench-parts bench-polls bench-ids bench-bulk bench-pending bench-forecast lock clean
 
 help:
 	@echo "make demo      three nodes deliver through failures, then Spark audits"
@@ -23,6 +23,7 @@ help:
 	@echo "make bench-ids  what an id costs at intake, once a million are known"
 	@echo "make bench-bulk  how fast a million rows are loaded, beside Spark's own Kafka sink"
 	@echo "make bench-pending  how long a million pending take into a cluster in another Kafka"
+	@echo "make bench-forecast  how far off the forecast is, on generated weeks"
 	@echo "make lock      resolve requirements.lock anew"
 
 # Stamped: costs 0.2 s when everything is there, and no network.
@@ -84,6 +85,9 @@ bench-bulk: setup
 
 bench-pending: setup
 	$(BIN)/python -m bench pending $(ARGS)
+
+bench-forecast: setup
+	$(BIN)/python -m bench forecast $(ARGS)
 
 # One lock for Python 3.11 to 3.13 on Linux and macOS. Needs uv (pipx install uv).
 lock:

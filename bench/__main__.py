@@ -11,7 +11,7 @@ from typing import Final
 import click
 from rich.text import Text
 
-from bench import bulk, ids, markdown, parts, pending, polls, profiles, table
+from bench import bulk, forecast, ids, markdown, parts, pending, polls, profiles, table
 from bench import record as records
 from bench import run as runs
 from bench.failure import PLAIN, reason
@@ -222,6 +222,29 @@ def pending_command(messages: int, rate: float) -> None:
     table.show_pending(table.console(), moved)
     if not moved.is_whole:
         raise click.ClickException("not each message has moved, once and as it was")
+
+
+@main.command("forecast")
+@click.option("--seed", "seeds", type=int, multiple=True, default=(1, 2, 3), show_default=True)
+@click.option("--weeks", type=click.IntRange(2), default=6, show_default=True, help="Of history and tries.")
+@click.option(
+    "--days", type=click.IntRange(1, 7), default=1, show_default=True, help="That each try forecasts."
+)
+@click.option("--per-minute", type=click.FloatRange(1), default=20.0, show_default=True, help="Requests.")
+@click.option(
+    "--history-days", type=click.IntRange(1), help="What the log has left at each try (default: all)."
+)
+def forecast_command(
+    seeds: tuple[int, ...], weeks: int, days: int, per_minute: float, history_days: int | None
+) -> None:
+    """How far off the forecast is, on generated weeks: what it said on each of the last seven days."""
+    logs.configure(logging.ERROR)
+    trial = forecast.Trial(weeks, days, per_minute, history_days)
+    try:
+        found = {f"seed {seed}": one for seed, one in zip(seeds, forecast.measure(seeds, trial), strict=True)}
+    except Exception as error:
+        raise click.ClickException(reason(error)) from error
+    table.show_forecast(table.console(), found)
 
 
 def _load(file: Path) -> records.RunRecord:

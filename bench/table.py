@@ -21,7 +21,7 @@ from bench.polls import Polls
 from bench.record import RunRecord
 
 if TYPE_CHECKING:
-    from bench import bulk
+    from bench import bulk, forecast
 
 WIDTH: Final = 200
 """Where stdout is no terminal: everything fits."""
@@ -79,6 +79,19 @@ BULK: Final = (
     TerminalColumn("Spark's sink, s", number=True),
     TerminalColumn("checked, s", number=True),
     TerminalColumn("sent, s", number=True),
+)
+FORECAST: Final = (
+    TerminalColumn("weeks"),
+    TerminalColumn("hours, %", number=True),
+    TerminalColumn("a week before, %", number=True),
+    TerminalColumn("known alone, %", number=True),
+    TerminalColumn("minutes, %", number=True),
+    TerminalColumn("a week before, %", number=True),
+    TerminalColumn("hours in the band, %", number=True),
+    TerminalColumn("minutes in it, %", number=True),
+    TerminalColumn("busiest hour, %", number=True),
+    TerminalColumn("a week before, %", number=True),
+    TerminalColumn("seconds each", number=True, drop=1),
 )
 
 
@@ -165,6 +178,15 @@ def show_pending(console: Console, moved: Moved) -> None:
         f" which has delivered {moved.delivered:,}; {moved.lost:,} lost, {moved.doubled:,} doubled,"
         f" {moved.altered:,} altered"
     )
+
+
+def show_forecast(console: Console, found: Mapping[str, forecast.Errors]) -> None:
+    """In per cent, each seed for itself."""
+    rows = []
+    for name, one in found.items():
+        *shares, seconds = one
+        rows.append((name, *(f"{100 * share:.1f}" for share in shares), f"{seconds:.1f}"))
+    console.print(fitted(console, FORECAST, rows))
 
 
 def _spread(values: Sequence[float]) -> str:

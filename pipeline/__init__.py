@@ -1,4 +1,4 @@
-"""What is done with Spark: the audit and its pages, and loads of many requests.
+"""What is done with Spark: the audit, the forecast, their pages, and loads of many requests.
 
 `requests` and `DelaylineSink` are for jobs of one's own (docs/bulk.md). They are imported when they are asked
 for: what takes another part of this package need not wait for Spark's.

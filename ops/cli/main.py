@@ -32,6 +32,7 @@ COMMANDS = {
     "pending": ("ops.cli.pending:pending_group", "Move what waits to another cluster; keep a copy."),
     "doctor": ("ops.cli.doctor:doctor_command", "Say what is wrong, and what to do about it."),
     "due": ("ops.cli.due:due_command", "Draw when what is pending falls due."),
+    "forecast": ("ops.cli.forecast:forecast_command", "Forecast the next days: peaks, lateness, disks."),
     "dead-letter": (
         "ops.cli.dead_letter:dead_letter_group",
         "List, show and retry what could not be delivered.",

@@ -97,8 +97,8 @@ def judge(material: Material) -> Judged:
     checkpoints = kept(material.checkpoints())
     one_by_one = checkpoints.filter(~F.col("apart"))
     done = operations(one_by_one)
-    log = _told(material)
-    asked = _history(log.requests, checkpoints, done, material)
+    log = told_of(material)
+    asked = history_of(log.requests, checkpoints, done, material)
     evidence = at_their_rows(of_each_record(material.evidence(asked), asked), asked)
     again = replayed(asked, evidence, done)
     bounds = material.bounds(asked)
@@ -117,14 +117,19 @@ def judge(material: Material) -> Judged:
     return Judged(checkpoints, asked, evidence, found, wrong, bounds, done)
 
 
-def _told(material: Material) -> Told:
+def told_of(material: Material) -> Told:
+    """What the log tells, with what stands in for what is gone of it."""
     found = told(material.originals(), material.begins)
     return Told(kept(found.requests), found.carries) if any(material.begins.values()) else found
 
 
-def _history(requests: DataFrame, checkpoints: DataFrame, done: Operations, material: Material) -> DataFrame:
-    """Which requests are duplicates, and what cancels by source name, is found out only if there are any:
-    it takes its time.
+def history_of(
+    requests: DataFrame, checkpoints: DataFrame, done: Operations, material: Material
+) -> DataFrame:
+    """The requests with their history (pipeline/audit/history.py).
+
+    Which of them are duplicates, and what cancels by source name, is found out only if there are any: it
+    takes its time.
     """
     requests = requests.withColumn("duplicate", F.lit(False))
     asked = kept(with_skips(with_history(requests, checkpoints), done))

@@ -84,6 +84,11 @@ class TopicOffsets:
         """How long each topic keeps its records."""
         return {topic: _keeping(config) for topic, config in self._configs(topics).items()}
 
+    def retention_ms(self, topic: str) -> int | None:
+        """How long the topic keeps what it has; None: for ever."""
+        found = int(self._configs([topic])[topic]["retention.ms"].value or -1)
+        return None if found < 0 else found
+
     def limit_bytes(self, topic: str) -> int:
         """The largest batch that the topic takes."""
         return int(self._configs([topic])[topic]["max.message.bytes"].value or 0)

@@ -98,6 +98,7 @@ _KAFKA = (
     Row("a name that does not resolve", f"{CREATE} --bootstrap {NO_NAME}:9092", 6),
     Row("the same, for a message", f"message schedule t v --bootstrap {NO_NAME}:9092", 6),
     Row("the same, for an audit", f"audit --bootstrap {NO_NAME}:9092", 6),
+    Row("the same, for a forecast", f"forecast --bootstrap {NO_NAME}:9092", 6),
     Row("SASL, where there is none", f"{CREATE} {SASL}", 4),
     Row("TLS, where there is none", f"{CREATE} -X security.protocol=SSL", 6),
     Row("a wrong password", f"{CREATE} {WRONG_PASSWORD}", 4),
@@ -133,6 +134,7 @@ _TOPICS = (
     Row("the same, for its topics", "topics check --cluster {cluster}-none", 3),
     Row("the same, for a message", "message schedule t v --cluster {cluster}-none", 3),
     Row("the same, for an audit", "audit --cluster {cluster}-none", 3),
+    Row("the same, for a forecast", "forecast --cluster {cluster}-none", 3),
     Row("the same, for a node", f"{NODE} --cluster {{cluster}}-none", "waits"),
     Row("created again with other settings", f"{CREATE} --partitions 3 --max-delay 1d", 5),
     Row("a buffer of other partitions was there", f"{CREATE} --cluster {{cluster}}-wide", 5),
@@ -184,6 +186,7 @@ _JAVA = (
     Row("a stack, a Java that is too old", "stack up --data-dir {dir}/stack-2", 1, _java("11.0.2")),
     Row("the same, in the background", "stack up --detach --data-dir {dir}/stack-3", 1, _java("11.0.2")),
     Row("an audit, a Java that is too new", "audit", 1, _java("25.0.1")),
+    Row("a forecast, no Java", "forecast", 1, _java("none")),
 )
 _OPERATORS = (
     Row("ZooKeeper refuses the connection", f"{PAUSE} --confirm {{cluster}} --zookeeper {NOWHERE}", 6),
@@ -231,6 +234,9 @@ _OPERATORS = (
     Row("a move of a cluster into itself", f"{MOVE} --to-cluster {{cluster}}", 2),
     Row("a move into a cluster that is not there", f"{MOVE} --to-cluster {{cluster}}-none", 3),
     Row("a move, and a Kafka that is not there", f"{MOVE} --to-bootstrap {NOWHERE}", 6),
+    Row("a forecast of no time", "forecast --days 0", 2),
+    Row("a forecast of lanes that do nothing", "forecast --capacity 0", 2),
+    Row("a forecast, and a folder that is not there", "forecast --html {dir}/nowhere/page.html", 2),
     Row("an unknown format", "due -o xml", 2),
 )
 _TERMINAL = (

@@ -1,0 +1,1 @@
+"""`delayline forecast`: what the lanes have to deliver in the next days."""
