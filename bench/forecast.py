@@ -99,8 +99,8 @@ def _written(spark: SparkSession, file: Path, seed: int, trial: Trial) -> DataFr
 def _try(frame: DataFrame, trial: Trial, day: int) -> Try:
     now_ms = BEGIN_MS + (trial.weeks - 1) * WEEK_MS + day * DAY_MS + ASKED_AT_MS
     horizon = Horizon(now_ms, trial.days * DAY_MS // MINUTE_MS)
-    kept = now_ms - BEGIN_MS if trial.history_days is None else trial.history_days * DAY_MS
-    since_ms = now_ms - kept
+    kept_ms = now_ms - BEGIN_MS if trial.history_days is None else trial.history_days * DAY_MS
+    since_ms = now_ms - kept_ms
     there = kept(as_of(frame, now_ms, since_ms))
     counts = count(there, _arrivals(frame, now_ms, since_ms), horizon, since_ms)
     said = forecast("bench", counts, horizon, Asked())
