@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from bench.weeks import BEGIN_MS, as_columns, weeks
 from delayline.times import DAY_MS, MINUTE_MS
 from ops.spark import audit_session
+from pipeline.audit.judge import kept
 from pipeline.forecast import Asked, Forecast, Horizon, count, forecast
 from pipeline.forecast.horizon import WEEK_MS
 from pipeline.forecast.messages import DONE, GONE, MESSAGES, PENDING, RECURRENCE

@@ -60,10 +60,10 @@ def watch_command(
     address: str | None,
     **connection: Any,
 ) -> int:
-    """Prove without end: each round audits what is new, and what is still open.
+    """Prove without end, round after round.
 
-    What is wrong goes to the topic CLUSTER.audit, once, and is listed here. Exit code 1 if a violation stands
-    when it ends.
+    Each round audits what is new, and what is still open. What is wrong goes to the topic CLUSTER.audit,
+    once. Exit code 1 if a violation stands when it ends.
     """
     from ops.spark import spark_errors, watch_session
     from ops.watch.life import Life

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.audit.snapshot import Snapshot
 from pipeline.watch.marker import Marker
-from pipeline.watch.round import MARGIN_MS, WatchConfig, first_round, next_round
+from pipeline.watch.round import WatchConfig, first_round, next_round
 from pipeline.watch.state import StateFolder
-from tests.integration.audited import PARTS, Audited
+from tests.integration.audited import Audited
 
-LAST = PARTS - 1
 OF_LEDGER = "missing_from_buffer"  # a watch knows none
 AT_ONCE_MS = -(10**9)
 """A margin by which all that is over is closed at once."""
@@ -58,25 +55,14 @@ class Watched:
         return counts
 
 
-@pytest.mark.parametrize(
-    ("which", "margin_ms", "cuts"),
-    [("correct", MARGIN_MS, (1, LAST)), ("faulty", AT_ONCE_MS, (1, LAST))],
-    ids=["all is right, nothing is closed", "faults, all that is over is closed"],
-)
 def test_rounds_come_to_what_an_audit_of_everything_finds(
-    which: str,
-    margin_ms: int,
-    cuts: Sequence[int],
-    spark: SparkSession,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+    faulty: Audited, spark: SparkSession, tmp_path: Path
 ) -> None:
-    audited: Audited = request.getfixturevalue(which)
-    config = replace(audited.config, ledger=None)
-    watched = Watched(spark, tmp_path, WatchConfig(config, margin_ms=margin_ms))
-    for number in cuts:
-        watched.round(audited.cuts[number])
-    found = {(one.kind, one.source) for one in audited.all.violations}
+    config = replace(faulty.config, ledger=None)
+    watched = Watched(spark, tmp_path, WatchConfig(config, margin_ms=AT_ONCE_MS))
+    for cut in (faulty.cuts[1], faulty.cuts[-1]):
+        watched.round(cut)
+    found = {(one.kind, one.source) for one in faulty.all.violations}
     assert watched.stands == {one for one in found if one[0] != OF_LEDGER}
-    counts = {(row["kind"], row["class"]): row["count"] for row in audited.found.classes.collect()}
+    counts = {(row["kind"], row["class"]): row["count"] for row in faulty.found.classes.collect()}
     assert watched.counts == counts
