@@ -85,16 +85,23 @@ def rights_on_the_page() -> list[Right]:
     resource = parser.add_mutually_exclusive_group(required=True)
     resource.add_argument("--topic")
     resource.add_argument("--transactional-id")
+    resource.add_argument("--cluster", action="store_true")
     parser.add_argument("--resource-pattern-type", default="literal")
     return [_right(parser.parse_args(shlex.split(line))) for line in lines]
 
 
 def _right(given: argparse.Namespace) -> Right:
+    if given.cluster:
+        resource, name = ResourceType.BROKER, "kafka-cluster"  # as Kafka's own tool calls it
+    elif given.topic:
+        resource, name = ResourceType.TOPIC, given.topic
+    else:
+        resource, name = ResourceType.TRANSACTIONAL_ID, given.transactional_id
     return Right(
         given.allow_principal,
         [AclOperation[re.sub("(?<!^)(?=[A-Z])", "_", one).upper()] for one in given.operation],
-        ResourceType.TOPIC if given.topic else ResourceType.TRANSACTIONAL_ID,
-        given.topic or given.transactional_id,
+        resource,
+        name,
         ResourcePatternType[given.resource_pattern_type.upper()],
     )
 
