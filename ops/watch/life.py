@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
@@ -38,7 +37,6 @@ class Life:
         self._cluster = cluster
         self._bootstrap_servers = bootstrap_servers
         self._every_s = every_s
-        self._stopped = threading.Event()
         self._server = None if address is None else HttpServer(*_parsed(address))
 
     def __enter__(self) -> Self:
@@ -72,8 +70,9 @@ class Life:
             while True:
                 begun_s = time.monotonic()
                 self._round(rounds, once=once, tell=tell, tell_failed=tell_failed)
-                if once or self._stopped.wait(max(0.0, begun_s + self._every_s - time.monotonic())):
+                if once:
                     break
+                time.sleep(max(0.0, begun_s + self._every_s - time.monotonic()))
         except KeyboardInterrupt:
             pass  # it may end at any point
         return 1 if rounds.marker is not None and any(rounds.marker.open.values()) else 0

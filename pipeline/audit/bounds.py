@@ -32,9 +32,14 @@ class Bounds:
 
     def before_buffer(self, source: Column) -> Column:
         """Whether `source` was in the buffer once: it lies before the first offset there is."""
-        parts = F.split(source, "/")
-        first = looked_up(self.buffer_first, F.get(parts, 1).try_cast("int"), 0)
-        return F.coalesce(F.get(parts, 2).try_cast("long") < first, F.lit(False))
+        partition, offset = place_in(source)
+        return F.coalesce(offset < looked_up(self.buffer_first, partition, 0), F.lit(False))
+
+
+def place_in(source: Column) -> tuple[Column, Column]:
+    """The partition and the offset that a source names; null where it is none."""
+    parts = F.split(source, "/")
+    return F.get(parts, 1).try_cast("int"), F.get(parts, 2).try_cast("long")
 
 
 def looked_up(mapping: Mapping[str, int] | Mapping[int, int], key: Column, default: int) -> Column:

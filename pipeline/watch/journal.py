@@ -17,11 +17,10 @@ from pyspark.sql import DataFrame
 
 from pipeline.audit.config import AuditConfig
 from pipeline.errors import KafkaFailed, KafkaSilent, PipelineError, WrongInput
-from pipeline.watch.marker import Marker
+from pipeline.watch.marker import CLEARED, FOUND, Marker
 
 TIMEOUT_S: Final = 30.0
 ROUND: Final = b"round"
-FOUND, CLEARED = "found", "cleared"
 _TAKEN_OVER: Final = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
 

@@ -13,6 +13,8 @@ from pipeline.audit.classes import OCCURRENCE
 from pipeline.audit.meaning import Serial
 
 FORMAT: Final = 1
+FOUND, CLEARED = "found", "cleared"
+"""What is told of a violation."""
 
 
 class NewerMarker(ValueError):

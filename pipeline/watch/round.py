@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 
 from delayline.names import PartitionId
 from delayline.settings_versions import SettingsVersions
-from pipeline.audit.bounds import Bounds, looked_up
+from pipeline.audit.bounds import Bounds, looked_up, place_in
 from pipeline.audit.checkpoints import LastCheckpoint
 from pipeline.audit.config import AuditConfig
 from pipeline.audit.duplicates import Heard, heard
@@ -47,13 +47,14 @@ from pipeline.watch.keeping import (
     to_keep,
     touched_families,
 )
-from pipeline.watch.marker import Counted, Marker, summed
+from pipeline.watch.marker import CLEARED, FOUND, Counted, Marker, summed
 from pipeline.watch.state import State
 
 MARGIN_MS: Final = 15 * 60_000
 """For how long after a request may not be asked for any more it stands: nodes forget in their own time."""
 _DOUBTFUL: Final = ("false_outcome", "unexplained", "duplicated")
-_FOUND, _CLEARED, _NOTHING = "found", "cleared", "nothing"
+_NOTHING: Final = "nothing"
+"""Of what a round has taken for a violation, and the audit of everything has not."""
 _TOLD: Final = "kind string, source string, detail string, state string"
 
 
@@ -324,10 +325,10 @@ class _Round:
             )
             wrong = kept(_each_once(sure.unionByName(whole)))
             told = told.unionByName(nothing.withColumn("state", F.lit(_NOTHING)))
-        found = kept(wrong.join(told.filter(F.col("state") != _CLEARED), ["kind", "source"], "left_anti"))
+        found = kept(wrong.join(told.filter(F.col("state") != CLEARED), ["kind", "source"], "left_anti"))
         stood = rows.filter(~F.col("was_closed")).select("source")
         cleared = kept(
-            told.filter(F.col("state") == _FOUND)
+            told.filter(F.col("state") == FOUND)
             .join(stood, "source", "left_semi")
             .join(wrong, ["kind", "source"], "left_anti")
             .drop("state")
@@ -352,8 +353,7 @@ class _Round:
         if self._state is None or self._marker is None:
             return found
         topic = self._config.names.checkpoint
-        parts = F.split("source", "/")
-        lane, seq = F.get(parts, F.lit(1)).try_cast("int"), F.get(parts, F.lit(2)).try_cast("long")
+        lane, seq = place_in(F.col("source"))
         ends = self._part.snapshot.checkpoint.first
         begins = {partition: first for (_, partition), first in ends.items()}
         old = F.startswith("source", F.lit(topic + "/")) & (seq < looked_up(begins, lane, 0))
@@ -389,8 +389,7 @@ class _Round:
             placed.outcomes.join(new.outcomes.select("record"), "record", "left_semi").select("keyed_by"),
         ]
         named = sources[0].union(sources[1]).union(sources[2]).distinct()
-        parts = F.split("source", "/")
-        partition, offset = F.get(parts, F.lit(1)).try_cast("int"), F.get(parts, F.lit(2)).try_cast("long")
+        partition, offset = place_in(F.col("source"))
         first = {partition_id[1]: begin for partition_id, begin in self._part.snapshot.buffer.first.items()}
         was_there = (offset < looked_up(first, partition, 0)) & (
             offset >= looked_up(self.begins, partition, 0)
@@ -444,10 +443,10 @@ class _Round:
 
     def _may_be_there(self) -> Column:
         """Whether what `source` names is in what was read, or is nothing that can come."""
-        parts, buffer = F.split("source", "/"), self._config.names.buffer
-        partition, offset = F.get(parts, F.lit(1)).try_cast("int"), F.get(parts, F.lit(2)).try_cast("long")
+        partition, offset = place_in(F.col("source"))
         ends = {partition_id[1]: end for partition_id, end in self._whole.buffer.end.items()}
-        to_come = (F.get(parts, F.lit(0)) == buffer) & (offset >= looked_up(ends, partition, 0))
+        topic = F.substring_index("source", "/", 1)
+        to_come = (topic == self._config.names.buffer) & (offset >= looked_up(ends, partition, 0))
         return ~F.coalesce(to_come, F.lit(False))
 
     def _ends(self) -> DataFrame:
@@ -462,7 +461,7 @@ class _Round:
         last, up_to_ms = self._last_of_lanes(judged)
         told: dict[str, int] = dict(found.groupBy("kind").count().collect())
         already = {} if before is None else before.found
-        stand = state.told.filter(F.col("state") == _FOUND).groupBy("kind").count().collect()
+        stand = state.told.filter(F.col("state") == FOUND).groupBy("kind").count().collect()
         return Marker(
             number=self._number,
             folder=f"round-{self._number:09d}-{uuid.uuid4().hex[:8]}",
@@ -511,6 +510,6 @@ def _each_once(wrong: DataFrame) -> DataFrame:
 def _told_after(told: DataFrame, found: DataFrame, cleared: DataFrame) -> DataFrame:
     again = found.select("kind", "source").unionByName(cleared.select("kind", "source"))
     rest = told.join(again, ["kind", "source"], "left_anti")
-    return rest.unionByName(found.withColumn("state", F.lit(_FOUND))).unionByName(
-        cleared.withColumn("state", F.lit(_CLEARED))
+    return rest.unionByName(found.withColumn("state", F.lit(FOUND))).unionByName(
+        cleared.withColumn("state", F.lit(CLEARED))
     )

@@ -23,7 +23,7 @@ from tests.support.keys import KEYRING
 AHEAD_S: Final = 300
 """The histories begin so long after now: until then they have to be written."""
 MAX_DELAY_MS: Final = 2 * 3_600_000
-PARTS: Final = 4
+PARTS: Final = 2
 """In so many parts the histories are written: after each of them an audit may be made of what there is."""
 
 _H = TypeVar("_H", bound=History)
