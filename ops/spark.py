@@ -43,12 +43,14 @@ def bulk_session(master: str) -> SparkSession:
     return _session(master, "delayline bulk", _BULK)
 
 
+def watch_session(master: str) -> SparkSession:
+    """The same for an audit that does not end."""
+    return _session(master, "delayline audit watch", _WATCH)
+
+
 @contextmanager
-def watch_session(master: str) -> Iterator[SparkSession]:
-    """A Spark in this process, or one that works there, for an audit that does not end. Raises SetupError as
-    above.
-    """
-    session = _session(master, "delayline audit watch", _WATCH)
+def stopped_after(session: SparkSession) -> Iterator[SparkSession]:
+    """The session, for this block alone."""
     try:
         yield session
     finally:

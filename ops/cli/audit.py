@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,24 +67,15 @@ def _audited(
     config: ConnectionConfig, wishes: dict[str, Any], *, pictured: bool
 ) -> tuple[AuditReport, Picture | None]:
     """The report, and what a page shows beside it, if that is wanted."""
-    from delayline.names import ClusterNames
-    from ops.clients.kafka import KafkaAdmin
-    from ops.clients.zookeeper import read_keys
-    from ops.spark import audit_session
-    from ops.topics import cluster_topics
-    from pipeline.audit import AuditConfig, audit
+    from ops.spark import audit_session, stopped_after
+    from ops.topics.audited import audit_config
+    from pipeline.audit import audit
 
-    settings, keys = cluster_topics.read_versions(config), read_keys(config)
-    KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)  # Spark would wait for minutes
+    wanted = audit_config(config, **wishes)
     say("starting Spark")
-    spark = audit_session()
-    try:
-        wanted = AuditConfig(config.bootstrap_servers, settings, keys, kafka=dict(config.kafka), **wishes)
+    with stopped_after(audit_session()) as spark:
         found = audit(spark, wanted)
         return found.report, _picture(found, wanted) if pictured else None
-    finally:
-        with suppress(Exception):  # after Ctrl-C there may be nothing left of it to stop
-            spark.stop()
 
 
 def _picture(found: Audit, config: AuditConfig) -> Picture:

@@ -65,7 +65,7 @@ def watch_command(
     Each round audits what is new, and what is still open. What is wrong goes to the topic CLUSTER.audit,
     once. Exit code 1 if a violation stands when it ends.
     """
-    from ops.spark import spark_errors, watch_session
+    from ops.spark import spark_errors, stopped_after, watch_session
     from ops.watch.life import Life
     from ops.watch.rounds import Rounds
 
@@ -74,26 +74,17 @@ def watch_command(
     with Life(config.cluster, config.bootstrap_servers, address, every_s) as life:
         wanted()  # what is wrong with the cluster is said before Spark starts
         say("starting Spark")
-        with watch_session(master) as spark, spark_errors(config.bootstrap_servers):
+        with stopped_after(watch_session(master)) as spark, spark_errors(config.bootstrap_servers):
             rounds = Rounds(spark, wanted, state, anew=anew)
             return life.lead(rounds, once=once, tell=_tell, tell_failed=_tell_failed)
 
 
 def _config_maker(config: ConnectionConfig, grace_ms: int, replay_window_s: int) -> Callable[[], WatchConfig]:
-    from delayline.names import ClusterNames
-    from ops.clients.kafka import KafkaAdmin
-    from ops.clients.zookeeper import read_keys
-    from ops.topics import cluster_topics
-    from pipeline.audit import AuditConfig
+    from ops.topics.audited import audit_config
     from pipeline.watch.round import WatchConfig
 
     def wanted() -> WatchConfig:
-        settings, keys = cluster_topics.read_versions(config), read_keys(config)
-        KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)
-        audited = AuditConfig(
-            config.bootstrap_servers, settings, keys, kafka=dict(config.kafka), grace_ms=grace_ms
-        )
-        return WatchConfig(audited, replay_window_ms=1000 * replay_window_s)
+        return WatchConfig(audit_config(config, grace_ms=grace_ms), replay_window_ms=1000 * replay_window_s)
 
     return wanted
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
-from delayline.names import ClusterNames
 from delayline.times import DAY_MS, MINUTE_MS
 from node.config import ConnectionConfig
-from ops.clients.kafka import KafkaAdmin
-from ops.clients.zookeeper import read_keys
 from ops.forecast.rooms import Rooms, rooms
-from ops.spark import audit_session, spark_errors
-from ops.topics import cluster_topics
-from pipeline.audit import AuditConfig
+from ops.spark import audit_session, spark_errors, stopped_after
+from ops.topics.audited import audit_config
 from pipeline.forecast import Asked, Forecast, Horizon, count, forecast
 from pipeline.forecast.read import read
 
@@ -41,19 +36,12 @@ class Made(NamedTuple):
 
 def made(config: ConnectionConfig, wish: Wish, say: Callable[[str], None]) -> Made:
     """Reads the cluster's topics. Raises OperatorError, SetupError, PipelineError, ElectionError."""
-    settings, keys = cluster_topics.read_versions(config), read_keys(config)
-    KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)  # Spark would wait for minutes
+    wanted = audit_config(config)
     say("starting Spark")
-    spark = audit_session()
-    try:
-        with spark_errors(config.bootstrap_servers):
-            wanted = AuditConfig(config.bootstrap_servers, settings, keys, kafka=dict(config.kafka))
-            log = read(spark, wanted)
-            horizon = Horizon(log.taken_ms, ceil(wish.days * DAY_MS / MINUTE_MS))
-            counts = count(log.messages, log.arrivals, horizon, log.since_ms)
-            found: Rooms = rooms(spark, config, wish.disk_bytes)
-    finally:
-        with suppress(Exception):  # after Ctrl-C there may be nothing left of it to stop
-            spark.stop()
+    with stopped_after(audit_session()) as spark, spark_errors(config.bootstrap_servers):
+        log = read(spark, wanted)
+        horizon = Horizon(log.taken_ms, ceil(wish.days * DAY_MS / MINUTE_MS))
+        counts = count(log.messages, log.arrivals, horizon, log.since_ms)
+        found: Rooms = rooms(spark, config, wish.disk_bytes)
     asked = Asked(wish.capacity_per_s, found.known, log.retention_ms)
     return Made(forecast(config.cluster, counts, horizon, asked), found.unknown)

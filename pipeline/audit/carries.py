@@ -25,7 +25,7 @@ from pipeline.audit.bounds import Bounds, looked_up
 from pipeline.audit.content import last_header
 from pipeline.audit.evidence import NO_NUMBER, Evidence
 from pipeline.audit.flaw import Checks, flaws, said, violations
-from pipeline.audit.meaning import CARRY, SCHEDULE, beside_source, source
+from pipeline.audit.meaning import CARRY, SCHEDULE, beside_source, root_offset, source
 from pipeline.errors import NewerRecord
 
 BEFORE: Final = "before"
@@ -148,7 +148,7 @@ def _rows(carries: DataFrame) -> DataFrame:
 
 def _roots(requests: DataFrame, begin: Column) -> DataFrame:
     """Users' requests that are gone, as the last of what goes back to each of them has them."""
-    root = F.substring_index("root", "/", -1).try_cast("long")
+    root = root_offset()
     back = requests.filter((F.col("kind") == SCHEDULE) & (root < begin)).withColumn("place", root)
     every = F.struct(*requests.columns)
     last = back.groupBy("partition", "place").agg(F.max_by(every, "offset").alias("last"))

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from delayline.outcome_kinds import OutcomeKind
 from delayline.settings_versions import SettingsVersions
 from pipeline.audit.bounds import looked_up
-from pipeline.audit.meaning import CANCEL, SCHEDULE
+from pipeline.audit.meaning import CANCEL, SCHEDULE, root_offset
 
 
 class Heard(NamedTuple):
@@ -82,7 +82,7 @@ def marked(
     """`requests`, with `duplicate` as it is by the log; by the outcomes, where what it would be a duplicate
     of may be in the part that is gone, or what has made that unknown.
     """
-    root = F.coalesce("names", F.substring_index("root", "/", -1).try_cast("long"))
+    root = F.coalesce("names", root_offset())
     event = F.struct(
         "offset", "kind", "parent", "keep", "due_ms", "newest_ms", _most_ms(by_checkpoints).alias("most_ms"),
         root.alias("root"), F.col("told"),

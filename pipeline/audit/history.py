@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from delayline.outcome_kinds import OutcomeKind
 from pipeline.audit.carries import OF_SUCCESSOR
 from pipeline.audit.holds import holds, let_go
-from pipeline.audit.meaning import CANCEL, RESCHEDULE, SCHEDULE, beside_source
+from pipeline.audit.meaning import CANCEL, RESCHEDULE, SCHEDULE, beside_source, root_offset
 
 _OF_THE_ID: Final = (
     *("dropped", "moved", "met", "removed", "gone_by", "expected", "answered_by", "judged"),
@@ -206,8 +206,7 @@ def _with_neighbours(placed: DataFrame) -> DataFrame:
     """
     # A request without an id is alone with what goes back to it. The hash is first: sorts look at that first.
     named = F.when(F.col("of_message"), F.col("names"))
-    root = F.substring_index("root", "/", -1).try_cast("long")
-    alone = F.when(F.col("id").isNull(), F.coalesce(named, root, "offset"))
+    alone = F.when(F.col("id").isNull(), F.coalesce(named, root_offset(), "offset"))
     identity = Window.partitionBy(F.xxhash64("id", alone), "partition", "id", alone)
     earlier = identity.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     placed = placed.withColumn("inert", _is_inert(earlier))
@@ -251,7 +250,7 @@ def _is_inert(earlier: WindowSpec) -> Column:
 
 def word_of() -> Column:
     """The offset of the user's last request that counts for this one (docs/design.md, Words)."""
-    return F.coalesce("moved_by", F.substring_index("root", "/", -1).try_cast("long"), "offset")
+    return F.coalesce("moved_by", root_offset(), "offset")
 
 
 def is_untold(event: str) -> Column:

@@ -158,6 +158,11 @@ def source(topic: str, partition: str, offset: str) -> Column:
     return F.concat_ws("/", topic, F.col(partition).cast("string"), F.col(offset).cast("string"))
 
 
+def root_offset() -> Column:
+    """Where the user's own request stands that a written-back one goes back to; null where it is none."""
+    return F.substring_index("root", "/", -1).try_cast("long")
+
+
 def beside_source(offset: str) -> Column:
     """What `source` names, at another offset of the same partition."""
     return F.concat_ws("/", F.substring_index("source", "/", 2), F.col(offset).cast("string"))

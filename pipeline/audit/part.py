@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,7 +22,7 @@ from pipeline.audit.meaning import MARK, NO_SERIALS, Serial, requests, without_c
 from pipeline.audit.snapshot import Snapshot
 from pipeline.errors import WrongInput
 from pipeline.kafka.extent import TopicExtent
-from pipeline.kafka.offsets import FOREVER_MS, TopicOffsets
+from pipeline.kafka.offsets import FOREVER_MS, Keeping, TopicOffsets
 from pipeline.kafka.source import records
 
 
@@ -150,21 +151,22 @@ class LogPart:
         from its start; compaction can take any record of it.
         """
         extent, taken_ms = self._extent(self._targets), self.snapshot.taken_ms
+        compacted = self.compacted_ms()
         cut = [one for one in extent.end if extent.first[one] > 0]
         if not cut:
-            return self.compacted_ms()
-        keeping = self._offsets.keeping({topic for topic, _ in cut})
-        newest_gone_ms = {topic: taken_ms - keeping[topic].retention_ms for topic, _ in cut}
-        return edges_ms(self._read(newest_gone_ms.keys()), cut, newest_gone_ms) | self.compacted_ms()
+            return compacted
+        newest_gone_ms = {topic: taken_ms - self._keeping[topic].retention_ms for topic, _ in cut}
+        return edges_ms(self._read(newest_gone_ms.keys()), cut, newest_gone_ms) | compacted
 
     def compacted_ms(self) -> dict[str, int]:
         """The same, of what compaction takes alone."""
-        keeping = self._offsets.keeping(self._targets)
-        return {
-            topic: self.snapshot.taken_ms
-            for topic in self._targets
-            if keeping[topic].compaction_lag_ms is not None
-        }
+        is_compacted = {topic: self._keeping[topic].compaction_lag_ms is not None for topic in self._targets}
+        return {topic: self.snapshot.taken_ms for topic, is_so in is_compacted.items() if is_so}
+
+    @cached_property
+    def _keeping(self) -> dict[str, Keeping]:
+        """Of all topics with evidence."""
+        return self._offsets.keeping({topic for topic, _ in self._extent(self._targets).end})
 
 
 def targets_of(asked: DataFrame, topics: Collection[str]) -> list[str]:

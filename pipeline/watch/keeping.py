@@ -20,7 +20,7 @@ from pipeline.audit.bounds import looked_up
 from pipeline.audit.carries import BEFORE
 from pipeline.audit.evidence import Evidence
 from pipeline.audit.judge import Judged
-from pipeline.audit.meaning import CANCEL, beside_source
+from pipeline.audit.meaning import CANCEL, beside_source, root_offset
 
 NEVER_MS: Final = 2**62
 _PENDING: Final = "pending"
@@ -31,10 +31,6 @@ _OF_ORDER: Final = ("lane", "topic", "partition", "late_in", "spell")
 def family_of(alone: Column) -> Column:
     """By the partition and the id, or what stands for one where there is none."""
     return F.xxhash64("partition", "id", F.when(F.col("id").isNull(), alone))
-
-
-def _root_offset() -> Column:
-    return F.substring_index("root", "/", -1).try_cast("long")
 
 
 def place_of() -> Column:
@@ -49,7 +45,7 @@ def touched_families(
 
     `horizon_ms`: of each partition, what is over since then may still be asked for.
     """
-    own = new.select(family_of(F.coalesce(_root_offset(), place_of())).alias("family"))
+    own = new.select(family_of(F.coalesce(root_offset(), place_of())).alias("family"))
     of_requests = F.array(
         beside_source("names"), "root", beside_source("parent"), beside_source("carried.offset")
     )
@@ -75,7 +71,7 @@ def standing_of(judged: Judged, closed: DataFrame, taken_ms: int, horizon_ms: Ma
     offsets of those that it goes back to, or is next to. `seqs`: the checkpoints that it goes by.
     """
     named = F.when(F.col("of_message"), F.col("names"))
-    alone = F.coalesce(named, _root_offset(), F.col("offset"))
+    alone = F.coalesce(named, root_offset(), F.col("offset"))
     ended = judged.found.select("source", "class", "end", "occurrence", "overdue", "delivered_at_ms")
     known = closed.select("source", F.lit(True).alias("was_closed"))
     rows = (
@@ -103,7 +99,7 @@ def standing_of(judged: Judged, closed: DataFrame, taken_ms: int, horizon_ms: Ma
         F.lit(taken_ms),
     )
     look_ms = F.when(answered & over, NEVER_MS).when(answered, F.coalesce("due_ms", F.lit(0))).otherwise(0)
-    beside = F.array("follows", "followed_by", "met.offset", "parent", _root_offset(), "names")
+    beside = F.array("follows", "followed_by", "met.offset", "parent", root_offset(), "names")
     horizon = looked_up(horizon_ms, F.col("partition"), 0)
     return rows.select(
         "source",

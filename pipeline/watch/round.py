@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -88,7 +88,7 @@ def first_round(
     """An audit of all that there is."""
     offsets = TopicOffsets(config.audit)
     whole = snapshot or _snapshot(offsets, config.audit)
-    return _Round(spark, config, offsets, whole, whole, None, None, number).run()
+    return _Round(spark, config, offsets, whole, None, number).run()
 
 
 def next_round(
@@ -103,9 +103,8 @@ def next_round(
     own = snapshot.evidence.of([config.audit.names.outcomes, config.audit.names.dead_letter])
     if _is_gone(own, read_to):
         return None
-    return _Round(
-        spark, config, offsets, snapshot, _since(snapshot, read_to), marker, state, marker.number + 1
-    ).run()
+    before = _Before(marker, state, read_to)
+    return _Round(spark, config, offsets, snapshot, before, marker.number + 1).run()
 
 
 def _snapshot(offsets: TopicOffsets, config: AuditConfig) -> Snapshot:
@@ -140,6 +139,14 @@ def _since(snapshot: Snapshot, read_to: Mapping[PartitionId, int]) -> Snapshot:
     )
 
 
+class _Before(NamedTuple):
+    """Where the round before has ended, what it has kept, and up to where it has read each topic."""
+
+    marker: Marker
+    state: State
+    read_to: Mapping[PartitionId, int]
+
+
 class _Round:
     """Implements `Material`: what is new, with what was kept of the families that it concerns."""
 
@@ -149,24 +156,25 @@ class _Round:
         config: WatchConfig,
         offsets: TopicOffsets,
         whole: Snapshot,
-        snapshot: Snapshot,
-        marker: Marker | None,
-        state: State | None,
+        before: _Before | None,
         number: int,
     ) -> None:
-        """`whole`: the snapshot from the topics' beginnings; `snapshot`: from where the round begins."""
+        """`whole`: from where the topics begin. `before`: the round before; None: there is none."""
         self._spark = spark
         self._config = config.audit
         self._watch = config
         self._offsets = offsets
         self._whole = whole
-        self._marker = marker
-        self._state = state
+        self._before = before
         self._number = number
-        serials, last = ({}, {}) if marker is None else (marker.serials, marker.last)
-        self._part = LogPart(spark, config.audit, offsets, snapshot, serials, last)
-        self._taken_ms = snapshot.taken_ms
-        self.begins = self._part.begins if marker is None else dict(marker.begins)
+        self._taken_ms = whole.taken_ms
+        if before is None:
+            self._part = LogPart(spark, config.audit, offsets, whole)
+            self.begins = self._part.begins
+        else:
+            marker, snapshot = before.marker, _since(whole, before.read_to)
+            self._part = LogPart(spark, config.audit, offsets, snapshot, marker.serials, marker.last)
+            self.begins = dict(marker.begins)
 
     # ---- Material
 
@@ -175,10 +183,10 @@ class _Round:
         return self._part.versions
 
     def checkpoints(self) -> DataFrame:
-        if self._state is None:
+        if self._before is None:
             return self._new_checkpoints
         lane = Window.partitionBy("lane")
-        both = self._state.checkpoints.unionByName(self._new_checkpoints)
+        both = self._before.state.checkpoints.unionByName(self._new_checkpoints)
         return both.withColumn("whole_from", F.min("whole_from").over(lane))
 
     def originals(self) -> DataFrame:
@@ -214,8 +222,8 @@ class _Round:
     @cached_property
     def _new_evidence(self) -> Evidence:
         known = self._new.select("target_topic")
-        if self._state is not None:
-            known = known.union(self._state.requests.select("target_topic"))
+        if self._before is not None:
+            known = known.union(self._before.state.requests.select("target_topic"))
         found = self._part.evidence(known)
         return Evidence(*map(kept, (found.deliveries, found.dead_letters, found.outcomes)))
 
@@ -231,7 +239,7 @@ class _Round:
 
     @cached_property
     def _newest_ms(self) -> dict[int, int]:
-        known = {} if self._marker is None else dict(self._marker.newest_ms)
+        known = {} if self._before is None else dict(self._before.marker.newest_ms)
         newest = self._new.filter(F.col("kind") != CARRY).groupBy("partition").agg(F.max("timestamp_ms"))
         for partition, newest_ms in newest.collect():
             known[partition] = max(newest_ms, known.get(partition, 0))
@@ -240,9 +248,9 @@ class _Round:
     @cached_property
     def _families(self) -> DataFrame | None:
         """Those that are judged, of those that were kept; None: there are none."""
-        if self._state is None:
+        if self._before is None:
             return None
-        standing = self._state.standing
+        standing = self._before.state.standing
         if self._operators_at_work():
             return kept(standing.select("family").distinct())
         return kept(
@@ -251,9 +259,11 @@ class _Round:
 
     def _operators_at_work(self) -> bool:
         """Whether a replay or a skip was asked for, or was under way: these concern many."""
-        assert self._state is not None, "there was a round before"
+        assert self._before is not None, "there was a round before"
         last = Window.partitionBy("lane").orderBy(F.desc("seq"))
-        before = self._state.checkpoints.withColumn("rank", F.row_number().over(last)).filter("rank = 1")
+        before = self._before.state.checkpoints.withColumn("rank", F.row_number().over(last)).filter(
+            "rank = 1"
+        )
         operation = F.col("operation")
         number = F.coalesce(operation["number"], F.lit(0)).alias("number")
         busy = (operation["replay"].isNotNull() | operation["skip_to"].isNotNull()).alias("busy")
@@ -270,16 +280,17 @@ class _Round:
 
     @cached_property
     def _requests(self) -> DataFrame:
-        if self._state is None:
+        if self._before is None:
             return self._new
-        known = self._of_families(self._state.requests, judged=True).drop("family")
+        known = self._of_families(self._before.state.requests, judged=True).drop("family")
         return kept(known.unionByName(self._new))
 
     @cached_property
     def _raw(self) -> Evidence:
-        new, state = self._new_evidence, self._state
-        if state is None:
+        new = self._new_evidence
+        if self._before is None:
             return new
+        state = self._before.state
 
         def both(known: DataFrame, more: DataFrame) -> DataFrame:
             return kept(self._of_families(known, judged=True).drop("family").unionByName(more))
@@ -292,21 +303,20 @@ class _Round:
 
     @cached_property
     def _newest(self) -> DataFrame:
-        before_ms = {} if self._marker is None else self._marker.newest_ms
+        before_ms = {} if self._before is None else self._before.marker.newest_ms
         found = newest_of(self._new.filter(F.col("kind") != CARRY), before_ms)
-        return kept(found if self._state is None else self._state.newest.unionByName(found))
+        return kept(found if self._before is None else self._before.state.newest.unionByName(found))
 
     @cached_property
     def _edges_ms(self) -> dict[str, int]:
-        if self._marker is None:
+        if self._before is None:
             return self._part.edges_ms()
-        return dict(self._marker.edges_ms) | self._part.compacted_ms() | self._passed_by_retention_ms()
+        return dict(self._before.marker.edges_ms) | self._part.compacted_ms() | self._passed_by_retention_ms()
 
     def _passed_by_retention_ms(self) -> dict[str, int]:
         """Of the targets that have lost what the watch had not read."""
-        assert self._state is not None, "there was a round before"
-        read_to = {(row["topic"], row["partition"]): row["offset"] for row in self._state.ends.collect()}
-        first = self._whole.evidence.first
+        assert self._before is not None, "there was a round before"
+        read_to, first = self._before.read_to, self._whole.evidence.first
         return {one[0]: self._taken_ms for one, end in read_to.items() if first.get(one, 0) > end}
 
     # ---- the round
@@ -337,12 +347,12 @@ class _Round:
         return Round(found, cleared, state, self._marker_after(judged, rows, state, found), in_full)
 
     def _closed_before(self) -> DataFrame:
-        if self._state is None:
+        if self._before is None:
             return self._spark.createDataFrame([], "source string")
-        return self._state.standing.filter("closed").select("source")
+        return self._before.state.standing.filter("closed").select("source")
 
     def _told_before(self) -> DataFrame:
-        return self._spark.createDataFrame([], _TOLD) if self._state is None else self._state.told
+        return self._spark.createDataFrame([], _TOLD) if self._before is None else self._before.state.told
 
     def _wrong(self, judged: Judged, rows: DataFrame) -> DataFrame:
         """What this round can judge: nothing that was closed before, no checkpoint of a round before, and of
@@ -350,7 +360,7 @@ class _Round:
         """
         closed = rows.filter("was_closed").select("source")
         found = _each_once(judged.wrong.join(closed, "source", "left_anti"))
-        if self._state is None or self._marker is None:
+        if self._before is None:
             return found
         topic = self._config.names.checkpoint
         lane, seq = place_in(F.col("source"))
@@ -358,21 +368,21 @@ class _Round:
         begins = {partition: first for (_, partition), first in ends.items()}
         old = F.startswith("source", F.lit(topic + "/")) & (seq < looked_up(begins, lane, 0))
         found = found.filter(~F.coalesce(old, F.lit(False)))
-        compared = self._state.lines.select("source").union(self._lines_before())
+        compared = self._before.state.lines.select("source").union(self._lines_before())
         seen = found.filter(F.col("kind") == "out_of_order").join(compared, "source", "left_semi")
         return found.join(seen.select("kind", "source"), ["kind", "source"], "left_anti")
 
     def _lines_before(self) -> DataFrame:
         """What was compared in a round before: what stood, and had been delivered."""
-        assert self._state is not None, "there was a round before"
-        delivered = self._state.standing.filter(
+        assert self._before is not None, "there was a round before"
+        delivered = self._before.state.standing.filter(
             (F.col("class") == "delivered") | (F.col("end") == "delivered")
         )
         return delivered.select("source")
 
     def _is_doubtful(self, judged: Judged, rows: DataFrame, wrong: DataFrame, told: DataFrame) -> bool:
         """Whether something concerns what was closed."""
-        if self._marker is None:
+        if self._before is None:
             return False
         unsure = rows.filter(F.col("id").isNotNull() & F.col("follows").isNull() & ~F.col("has_met"))
         doubted = wrong.filter(F.col("kind").isin(*_DOUBTFUL)).join(unsure, "source", "left_semi")
@@ -409,8 +419,8 @@ class _Round:
         stand = keep.filter(~F.col("closed"))
         evidence = evidence_to_keep(self._raw, judged.evidence, stand, self._may_be_there())
         lines = judged.found.filter(F.col("line").isNotNull()).select("source", "line")
-        if self._state is not None:
-            lines = lines.unionByName(self._state.lines)
+        if self._before is not None:
+            lines = lines.unionByName(self._before.state.lines)
         state = self._with_the_others(
             State(
                 requests=requests,
@@ -435,10 +445,10 @@ class _Round:
 
     def _with_the_others(self, state: State) -> State:
         """And what was kept of the families that this round did not judge."""
-        if self._state is None:
+        if self._before is None:
             return state
         names = "requests", "deliveries", "dead_letters", "outcomes", "standing"
-        others = {name: self._of_families(getattr(self._state, name), judged=False) for name in names}
+        others = {name: self._of_families(getattr(self._before.state, name), judged=False) for name in names}
         return replace(state, **{name: getattr(state, name).unionByName(others[name]) for name in names})
 
     def _may_be_there(self) -> Column:
@@ -456,7 +466,7 @@ class _Round:
         return self._spark.createDataFrame(rows, "topic string, partition int, offset long").coalesce(1)
 
     def _marker_after(self, judged: Judged, rows: DataFrame, state: State, found: DataFrame) -> Marker:
-        before = self._marker
+        before = None if self._before is None else self._before.marker
         closed = counted(rows.filter(F.col("closed") & ~F.col("was_closed")))
         last, up_to_ms = self._last_of_lanes(judged)
         told: dict[str, int] = dict(found.groupBy("kind").count().collect())

@@ -6,12 +6,14 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from playwright.sync_api import Browser, Page
 from pyspark.sql import SparkSession
 
 from ops.spark import audit_session
 from tests.integration.audited import Audited
 from tests.integration.lanes import CORRECT, FAULTY
 from tests.stacks import Stack
+from tests.support.browser import browser
 from tests.support.fixtures import cluster, make_cluster
 
 __all__ = ["cluster", "make_cluster"]
@@ -23,6 +25,18 @@ def spark() -> Iterator[SparkSession]:
     session = audit_session(compiled=False)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    with browser() as started:
+        yield started
+
+
+@pytest.fixture
+def tab(chrome: Browser) -> Iterator[Page]:
+    with chrome.new_page() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

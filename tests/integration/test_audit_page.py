@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 from pyspark.sql import SparkSession
 
 from ops.cli.main import run
@@ -21,7 +20,6 @@ from tests.integration.audited import Audited
 from tests.integration.sample_history import FaultySample
 from tests.logging_state import restored_logging
 from tests.stacks import Stack
-from tests.support.browser import browser
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +38,6 @@ def page(seen: Picture, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("page") / "audit.html"
     write(audit_page(seen), file)
     return file
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    with browser() as started:
-        yield started
-
-
-@pytest.fixture
-def tab(chrome: Browser) -> Iterator[Page]:
-    with chrome.new_page() as opened:
-        yield opened
 
 
 def story_of(seen: Picture, kind: str, source: str) -> Story:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 from pyspark.sql import SparkSession
 
 from delayline import DelayProducer, cron, every
@@ -22,7 +22,6 @@ from pipeline.forecast.counts import Target, Waiting
 from pipeline.forecast.read import Log, read
 from tests.integration.forecast_history import alike_weeks
 from tests.stacks import Stack
-from tests.support.browser import browser
 from tests.support.cluster import Cluster
 from tests.support.commands import Operator, operator_of
 from tests.support.fixtures import MakeCluster
@@ -174,18 +173,6 @@ def test_the_command_says_what_is_due_whether_it_fits_and_what_the_disks_take(
     assert "1 minute may be above 1.0 messages a second: messages are late by up to 1.5 min" in table.out
     assert f"{cluster.target()} 90" in table.out
     assert "full on" in table.out
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    with browser() as started:
-        yield started
-
-
-@pytest.fixture
-def tab(chrome: Browser) -> Iterator[Page]:
-    with chrome.new_page() as opened:
-        yield opened
 
 
 def test_the_files_have_all_minutes_and_figures(
