@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 SEEDS ?= 0:20000
 
-.PHONY: help setup demo test test-fast check format simulate mutants attack bench bench-full bench-compare bench-docs bench-parts bench-polls bench-ids bench-bulk bench-pending bench-forecast lock clean
+.PHONY: help setup demo test test-fast check format simulate mutants attack bench bench-full bench-compare bench-docs bench-parts bench-polls bench-ids bench-bulk bench-pending bench-forecast spark-archive lock clean
 
 help:
 	@echo "make demo      three nodes deliver through failures, then Spark audits"
@@ -24,6 +24,7 @@ help:
 	@echo "make bench-bulk  how fast a million rows are loaded, beside Spark's own Kafka sink"
 	@echo "make bench-pending  how long a million pending take into a cluster in another Kafka"
 	@echo "make bench-forecast  how far off the forecast is, on generated weeks"
+	@echo "make spark-archive  build/delayline-spark.zip, for spark-submit: delayline, and what it needs"
 	@echo "make lock      resolve requirements.lock anew"
 
 # Stamped: costs 0.2 s when everything is there, and no network.
@@ -88,6 +89,9 @@ bench-pending: setup
 
 bench-forecast: setup
 	$(BIN)/python -m bench forecast $(ARGS)
+
+spark-archive: setup
+	$(BIN)/python -m ops.setup.spark_archive build/delayline-spark.zip
 
 # One lock for Python 3.11 to 3.13 on Linux and macOS. Needs uv (pipx install uv).
 lock:

@@ -20,6 +20,7 @@ from delayline.settings import ClusterSettings
 from election.operators import Author
 from node.config import ConnectionConfig
 from ops.bulk.load import Checked, Load
+from ops.bulk.run import Run
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.topic import WantedTopic
 from ops.spark import bulk_session
@@ -92,8 +93,13 @@ def _round(config: ConnectionConfig, settings: ClusterSettings, frame: DataFrame
         _seconds(lambda: _sink(config, plain)),
         _seconds(lambda: _sink(config, records)),
         _seconds(lambda: checked.append(load.check())),
-        _seconds(lambda: load.send(checked[0], None, WHO)),
+        _seconds(lambda: _send(load, checked[0])),
     )
+
+
+def _send(load: Load, checked: Checked) -> None:
+    with Run(load.config, load.name, WHO) as run:
+        load.send(checked, None, run)
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -75,6 +75,14 @@ class BulkJob(msgspec.Struct, frozen=True):
     author: Author
 
 
+class BulkRun(msgspec.Struct, frozen=True):
+    """A run of a bulk job, under way: `run` tells it from all others, `where` is its process and machine."""
+
+    run: str
+    where: str
+    author: Author
+
+
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator has changed, for the cluster's history; `lane` None: all of them."""
 
@@ -85,7 +93,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None = None
 
 
-def encode(said: PauseState | Switchover | Gap | KafkaIds | BulkJob | HistoryEntry) -> bytes:
+def encode(said: PauseState | Switchover | Gap | KafkaIds | BulkJob | BulkRun | HistoryEntry) -> bytes:
     """As JSON."""
     return msgspec.json.encode(said)
 
@@ -118,6 +126,12 @@ def decode_bulk(data: bytes, path: str) -> BulkJob:
     """Reads `encode`'s bytes; Malformed, Newer."""
     expect_known(data, BULK_FORMAT, path)
     return _decoded(data, BulkJob, f"{path} does not say when a bulk job began")
+
+
+def decode_bulk_run(data: bytes, path: str) -> BulkRun:
+    """Reads `encode`'s bytes; Malformed, Newer."""
+    expect_known(data, BULK_FORMAT, path)
+    return _decoded(data, BulkRun, f"{path} does not say which run of a bulk job it is")
 
 
 def decode_entry(data: bytes, path: str) -> HistoryEntry:

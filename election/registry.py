@@ -31,12 +31,14 @@ from election.errors import (
 from election.operators import (
     Author,
     BulkJob,
+    BulkRun,
     Gap,
     HistoryEntry,
     KafkaIds,
     PauseState,
     Switchover,
     decode_bulk,
+    decode_bulk_run,
     decode_entry,
     decode_gap,
     decode_kafka,
@@ -385,6 +387,22 @@ class Registry:
                 return decode_bulk(present[0], path)
             self._put(path, encode(begun), None, entry)
             return begun
+
+        return self._persistently(attempt)
+
+    def take_bulk(self, job: str, run: BulkRun) -> BulkRun | None:
+        """Lets a run, and no other, send for a bulk job as long as this session lasts. Whose job it is, if it
+        is another run's. Malformed, Newer.
+        """
+        path = self._znodes.bulk_run(job)
+
+        def attempt() -> BulkRun | None:
+            found = self._look_at(path)
+            if found is not None:
+                there = decode_bulk_run(found[0], path)
+                return None if there == run else there
+            self._session.create(path, encode(run), ephemeral=True)
+            return None
 
         return self._persistently(attempt)
 

@@ -73,6 +73,10 @@ class Znodes:
         """Since where in the buffer a bulk job's requests may be (`election.operators.BulkJob`)."""
         return f"{self.root}/bulk/{job}"
 
+    def bulk_run(self, job: str) -> str:
+        """Which run of a bulk job may send (`election.operators.BulkRun`); ephemeral."""
+        return f"{self.root}/bulk-runs/{job}"
+
     @property
     def history(self) -> str:
         """Its children are what operators have changed, in order (`election.operators.Entry`)."""

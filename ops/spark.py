@@ -25,6 +25,7 @@ from ops.errors import ConfigError, OperatorError, from_kafka
 from ops.setup.cache import SetupError
 from ops.setup.jars import spark_connector_jars
 from ops.setup.java import java_home
+from pipeline.errors import WrongInput
 
 
 def audit_session(cores: int = 2, *, compiled: bool = True) -> SparkSession:
@@ -40,7 +41,20 @@ def audit_session(cores: int = 2, *, compiled: bool = True) -> SparkSession:
 
 def bulk_session(master: str) -> SparkSession:
     """Start Spark in this process, or have it work there, for a bulk load. Raises SetupError as above."""
-    return _session(master, "delayline bulk", _BULK)
+    return _session(master, "delayline bulk", _BULK | _BULK_SQL)
+
+
+@contextmanager
+def set_for_bulk(spark: SparkSession) -> Iterator[None]:
+    """In this block, a bulk load in a Spark of this machine means what it means in its own."""
+    before = {key: str(spark.conf.get(key)) for key in _BULK_SQL}
+    for key, value in _BULK_SQL.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)
 
 
 def watch_session(master: str) -> SparkSession:
@@ -98,7 +112,7 @@ def _meant(error: Exception, bootstrap_servers: str) -> OperatorError:
         return from_kafka(KafkaError(int(of_kafka[1]), of_kafka[2]), bootstrap_servers)
     ours = _OURS.search(text)
     if ours is not None:
-        return ConfigError(ours[1])
+        return ConfigError(ours[2]) if ours[1] == WrongInput.__name__ else OperatorError(ours[2])
     of_python = _OF_PYTHON.search(text)
     if of_python is not None:
         return OperatorError(f"Spark: {of_python[1]}")
@@ -114,7 +128,7 @@ def _first_line(error: Exception) -> str:
 _OF_KAFKA = re.compile(
     r"pipeline\.errors\.KafkaFailed: .*KafkaError\{code=\w+,val=(-?\d+),str=\"([^\n]*)\"\}"
 )
-_OURS = re.compile(r"pipeline\.errors\.WrongInput: ([^\n]*)")
+_OURS = re.compile(r"pipeline\.errors\.(WrongInput|SendingEnded): ([^\n]*)")
 _OF_PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?: [^\n]*\n)+(\w[^\n]*)")
 """What a task of ours has raised: Spark has its text alone, in the middle of a stack trace."""
 
@@ -142,7 +156,12 @@ _WATCH = {
 _BULK = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",  # of two cores, one more is not to clean up
     "spark.dynamicAllocation.enabled": "false",  # each core has its part of the rate
-    "spark.speculation": "false",  # a task that is run twice sends twice
+    "spark.speculation": "false",  # of two that run the same task, none may send
+    # A task that is run anew, because a worker was lost, may have sent before. It can tell that it is run
+    # anew, but not that its whole stage is: so no stage is.
+    "spark.stage.maxConsecutiveAttempts": "1",
+}
+_BULK_SQL = {
     "spark.sql.ansi.enabled": "false",  # what cannot be cast is null, and rejected by itself
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",  # of requests of a megabyte, too
 }

@@ -25,6 +25,10 @@ class KafkaSilent(PipelineError):
     """Kafka does not tell in time."""
 
 
+class SendingEnded(PipelineError):
+    """What a task was to send is not all there, and some of it may be: look, before it is sent again."""
+
+
 class KafkaFailed(PipelineError):
     """Kafka refuses, or does not answer."""
 

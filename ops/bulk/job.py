@@ -2,9 +2,8 @@
 
 So a job that is started again, whatever ended it, sends what is not in the buffer yet, and nothing twice:
 also where its messages have been delivered meanwhile and their ids are forgotten. Where it began is noted in
-ZooKeeper before it sends anything. What is sent between that note and a crash is found by reading. What a
-task of a job that was killed sends after that reading is there twice: of a schedule to keep the second is a
-duplicate by its id.
+ZooKeeper before it sends anything. What is sent between that note and a crash is found by reading, once
+those who sent it have ended (ops/bulk/run.py).
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from delayline.names import ClusterNames
-from election.operators import Author, BulkJob, HistoryEntry
+from election.operators import BulkJob, HistoryEntry
 from node.config import ConnectionConfig
+from ops.bulk.run import Run
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.zookeeper import registry
 from ops.errors import ConfigError, ConflictError
@@ -39,25 +39,30 @@ def digest_of(op: str, columns: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps([op, sorted(columns.items())]).encode()).hexdigest()
 
 
-def begin(config: ConnectionConfig, job: str, words: str, author: Author) -> TopicExtent:
-    """What of the buffer may be the job's: nothing, if it begins now. `words`: their digest.
+def begin(config: ConnectionConfig, run: Run, words: str) -> TopicExtent:
+    """What of the buffer may be the job's, once nobody else sends for it: nothing, if it begins now. `words`:
+    their digest.
 
     Raises ConflictError where nobody can tell any more what it has sent, and where its words are others: what
     it has sent by those before would count as sent.
     """
-    admin, buffer = KafkaAdmin(config), ClusterNames(config.cluster).buffer
-    there, ends = admin.topic_id(buffer), admin.ends(buffer)
-    entry = HistoryEntry(what="bulk job begun", author=author, after=job)
+    job, admin, buffer = run.job, KafkaAdmin(config), ClusterNames(config.cluster).buffer
+    mine = BulkJob(admin.topic_id(buffer), admin.ends(buffer), words, run.author)
+    entry = HistoryEntry(what="bulk job begun", author=run.author, after=job)
     with registry(config) as znodes:
-        noted = znodes.begin_bulk(job, BulkJob(there, ends, words, author), entry)
+        noted = znodes.begin_bulk(job, mine, entry)
     if noted.words != words:
         raise ConflictError(
             f"job {job} began with other columns or another command: give what is to be sent now another name"
         )
-    if noted.buffer != there:
+    if noted.buffer != mine.buffer:
         raise ConflictError(
             f"job {job} began in a buffer topic that is gone: give what is to be sent now another name"
         )
+    ends = mine.begins
+    if noted is not mine:  # it began before: who sent for it then may be at it yet
+        run.settle()
+        ends = admin.ends(buffer)
     _require_kept(admin.begins(buffer), noted, job, buffer)
     return TopicExtent(
         {(buffer, partition): noted.begins.get(partition, 0) for partition in ends},

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from delayline.names import ClusterNames
+from election.operators import Author
 from node.config import ConnectionConfig
 from ops.bulk import job
 from ops.bulk.files import KINDS, read, require_free, require_no_export, require_place, with_op
 from ops.bulk.load import Load
+from ops.bulk.run import Run
 from ops.clients.kafka import KafkaAdmin
-from ops.errors import ConfigError
-from ops.spark import bulk_session, spark_errors
+from ops.errors import ConfigError, NotAuthorisedError
+from ops.spark import bulk_session, spark_errors, stopped_after
 from ops.topics import cluster_topics
 from pipeline.bulk.templates import sql_of
 from pipeline.kafka.security import spark_options
+
+_RIGHTS: Final = ("READ", "WRITE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +64,24 @@ class Plan:
         return found
 
     @contextmanager
-    def begun(self, config: ConnectionConfig, say: Callable[[str], None]) -> Iterator[Load]:
-        """Spark, with the rows in it, for as long as the block lasts."""
+    def begun(
+        self, config: ConnectionConfig, say: Callable[[str], None], author: Author | None
+    ) -> Iterator[tuple[Load, Run | None]]:
+        """Spark, with the rows in it, and the job's run, for as long as the block lasts. `author`: who wants
+        them sent; None: nobody, and there is no run.
+
+        Raises ConflictError if another run has the job, NotAuthorisedError if this user may not send.
+        """
         spark_options(config.kafka)  # what Spark could not read again with is not to be sent with either
         settings = cluster_topics.read_settings(config)
         KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)  # Spark would wait for minutes
-        say("starting Spark")
-        spark = bulk_session(self.master)
-        try:
+        with ExitStack() as ends:
+            run = None
+            if author is not None:
+                _require_rights(config)
+                run = ends.enter_context(Run(config, self.job, author))
+            say("starting Spark")
+            spark = ends.enter_context(stopped_after(bulk_session(self.master)))
             with spark_errors(config.bootstrap_servers):
                 if self.rejected is not None:
                     require_free(spark, self.rejected)
@@ -74,10 +89,18 @@ class Plan:
                 if self.op == "schedule":
                     require_no_export(rows, self.source)
                 frame = with_op(rows, self.op)
-                yield Load(config, settings, self.job, frame, self.mapping(), op=self.op)
-        finally:
-            with suppress(Exception):  # after Ctrl-C there may be nothing left of it to stop
-                spark.stop()
+                yield Load(config, settings, self.job, frame, self.mapping(), op=self.op, say=say), run
+
+
+def _require_rights(config: ConnectionConfig) -> None:
+    buffer = ClusterNames(config.cluster).buffer
+    there = KafkaAdmin(config).described([buffer])[buffer].rights
+    missing = [right.capitalize() for right in _RIGHTS if right not in there]
+    if missing:
+        raise NotAuthorisedError(
+            f"this user may not {' or '.join(missing)} {buffer}, so nothing was begun: give it"
+            f" {' and '.join(missing)} on {buffer}"
+        )
 
 
 def _add(found: dict[str, str], option: str, text: str, meant: Callable[[str], str]) -> None:

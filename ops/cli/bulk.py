@@ -113,17 +113,20 @@ def _load(op: str, output: Format, options: dict[str, Any]) -> int:
         name: options.pop(name) for name in ("source", "job", "columns", "templates", "rejected", "master")
     }
     plan = Plan(op=op, **wishes)
-    with plan.begun(connect(options), say) as load:
+    author = None if dry_run else someone(f"bulk {op} from {plan.source}")
+    with plan.begun(connect(options), say, author) as (load, run):
         checked = load.check()
         say(_told(checked))
+        if checked.repeated_ids:
+            say(f"warning: {_repeated(checked)}")
         if output == "table":
             _show_checked(checked)
         if checked.rejected and plan.rejected is not None:
             load.write_rejected(plan.rejected)
             say(f"the rows that would be rejected, and why: {plan.rejected}")
         loaded = None
-        if not dry_run and (skip_rejected or not checked.rejected):
-            loaded = load.send(checked, rate, someone(f"bulk {op} from {plan.source}"))
+        if run is not None and (skip_rejected or not checked.rejected):
+            loaded = load.send(checked, rate, run)
     _show(output, checked, loaded)
     if loaded is None:
         say(_why_not(checked, dry_run=dry_run))
@@ -132,6 +135,14 @@ def _load(op: str, output: Format, options: dict[str, Any]) -> int:
 
 def _told(checked: Checked) -> str:
     return f"{checked.rows} rows were checked, {checked.rejected} would be rejected"
+
+
+def _repeated(checked: Checked) -> str:
+    ids = "id occurs" if checked.repeated_ids == 1 else "ids occur"
+    return (
+        f"{checked.repeated_ids} {ids} in several rows that replace or move what is there, for example"
+        f" {checked.repeated_example}: which of these rows comes last is not known; make them several loads"
+    )
 
 
 def _why_not(checked: Checked, *, dry_run: bool) -> str:
@@ -151,7 +162,11 @@ def _show_checked(checked: Checked) -> None:
 
 
 def _show(output: Format, checked: Checked, loaded: Loaded | None) -> None:
-    done: dict[str, Any] = {"rows": checked.rows, "rejected": checked.rejected}
+    done: dict[str, Any] = {
+        "rows": checked.rows,
+        "rejected": checked.rejected,
+        "repeated_ids": checked.repeated_ids,
+    }
     if loaded is not None:
         done |= {"sent": loaded.sent, "were_there": loaded.were_there}
     if output != "table":

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import signal
 import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 from rich.console import Console
@@ -63,15 +64,16 @@ def demo_command(messages: int, nodes: int, json_file: Path | None, html: Path, 
     folder = Path(tempfile.mkdtemp(prefix="delayline-demo-"))
     ok, needed = False, True
     try:
-        demo = Demo(Options(messages, nodes, folder), Console(stderr=True))
-        with demo.play() as (verdict, picture):
-            ok = verdict.holds
-            needed = keep or not ok
-            _report(verdict, json_file)
-            write(demo_page(verdict, picture), html)
-            say(f"the page to look at: {html.absolute()}")
-            if keep:
-                _stay(folder, demo.connection)
+        with _own_stderr() as stderr:
+            demo = Demo(Options(messages, nodes, folder), Console(file=stderr))
+            with demo.play() as (verdict, picture):
+                ok = verdict.holds
+                needed = keep or not ok
+                _report(verdict, json_file)
+                write(demo_page(verdict, picture), html)
+                say(f"the page to look at: {html.absolute()}")
+                if keep:
+                    _stay(folder, demo.connection)
     except KeyboardInterrupt:
         needed = keep
         raise
@@ -81,6 +83,12 @@ def demo_command(messages: int, nodes: int, json_file: Path | None, html: Path, 
         else:
             say(f"data and logs are kept in {folder}: logs/, stack/logs/; delete it when done")
     return 0 if ok else 1
+
+
+def _own_stderr() -> TextIO:
+    """While Spark starts, the process's own is turned to a file (ops/spark.py)."""
+    fd = os.dup(sys.stderr.fileno())
+    return os.fdopen(fd, "w", encoding=sys.stderr.encoding, errors="backslashreplace")
 
 
 def _report(verdict: Verdict, json_file: Path | None) -> None:

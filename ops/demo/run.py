@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -20,6 +20,7 @@ from ops.demo.cluster import SESSION_TIMEOUT_S, DemoCluster
 from ops.demo.episode import Failover, longest_undisturbed_pause_ms, measured
 from ops.demo.errors import DemoError
 from ops.demo.faults import FAULTS, Fault, Scene, suffer
+from ops.demo.loader import load_rows
 from ops.demo.measure import Stretch, lateness_of, lateness_within
 from ops.demo.receipts import Receipts
 from ops.demo.sender import WorkloadSender
@@ -35,6 +36,8 @@ from pipeline.audit.picture import picture
 
 SEED: Final = 1
 LEAD_MS: Final = 2_000
+LOADING_MS: Final = 5_000
+"""As long as a Spark that has just begun takes to load a file."""
 SENT_IN_A_MS: Final = 15
 """Messages that are made, sent and applied by every node in a millisecond, at the least."""
 WARM_UP_MS: Final = 3_000
@@ -64,6 +67,7 @@ class Demo:
         self._console = console
         self._begin_s = time.monotonic()
         self._stage = "starting Kafka and ZooKeeper, then the nodes"
+        self._loaded = 0
         self._failovers: list[Failover] = []
         self._stretches: list[Stretch] = []
         self._cluster = DemoCluster(options.folder, options.nodes, TARGETS)
@@ -84,28 +88,28 @@ class Demo:
         """Run it. The cluster stays up while the block lasts, with all that happened in it."""
         kafka_jars()  # fetched now, with a progress display of its own
         spark_connector_jars()
-        with ExitStack() as stack, ThreadPoolExecutor(1) as starter:
-            with ExitStack() as observers:
-                with LiveView(self._picture, self._console):
-                    stack.enter_context(self._cluster)
-                    observers.enter_context(self._watch)
-                    observers.enter_context(self._receipts)
-                    due_ms = self._trouble()
-                self._console.print("waiting until nothing is outstanding, then auditing with Spark")
-                spark = starter.submit(audit_session)
-                self._scene.wait(
-                    "everything due delivered",
-                    lambda: self._delivered_up_to_ms() > due_ms + SETTLE_MS,
-                    QUIET_S,
-                )
-            seen = self._audit(spark.result())
+        with ExitStack() as stack:
+            with _begun_spark() as spark:
+                with ExitStack() as observers:
+                    with LiveView(self._picture, self._console):
+                        stack.enter_context(self._cluster)
+                        observers.enter_context(self._watch)
+                        observers.enter_context(self._receipts)
+                        due_ms = self._trouble(spark)
+                    self._console.print("waiting until nothing is outstanding, then auditing with Spark")
+                    self._scene.wait(
+                        "everything due delivered",
+                        lambda: self._delivered_up_to_ms() > due_ms + SETTLE_MS,
+                        QUIET_S,
+                    )
+                seen = self._audit(spark.session.result())
             yield self._verdict(seen), seen
 
-    def _trouble(self) -> int:
+    def _trouble(self, spark: _Spark) -> int:
         """Load, faults, and the end of the load; returns when the last message is due, epoch ms."""
         self._scene.wait_healthy()
         with self._ledger, self._producer() as producer:
-            sender = self._start_load(producer)
+            sender = self._start_load(producer, spark)
             for fault in FAULTS:
                 self._stay_calm(sender)
                 self._strike(fault())
@@ -119,18 +123,29 @@ class Demo:
             {"bootstrap.servers": self._cluster.stack.bootstrap, "delivery.timeout.ms": ANSWER_MS}
         )
 
-    def _start_load(self, producer: DelayProducer) -> WorkloadSender:
-        """Schedule the bulk, begin with the rest, and let everybody's first seconds pass."""
+    def _start_load(self, producer: DelayProducer, spark: _Spark) -> WorkloadSender:
+        """Schedule ahead, begin with the rest, and let everybody's first seconds pass."""
         assert self._cluster.settings is not None
+        self._stage = "loading a file with Spark"
+        session, folder = spark.session.result(), self._options.folder
+        rows = self._workload(LOADING_MS).rows()
+        self._loaded = spark.thread.submit(
+            load_rows, session, self._cluster.config, self._cluster.settings, rows, folder
+        ).result()
         self._stage = "scheduling ahead"
-        messages = self._options.messages
-        start_ms = int(now_ms()) + LEAD_MS + messages // SENT_IN_A_MS
-        workload = Workload(SEED, start_ms, messages, self._cluster.settings.partitions)
-        sender = WorkloadSender(workload, messages, producer, self._ledger)
-        sender.send_bulk()
+        messages, workload = self._options.messages, self._workload(0)
+        sender = WorkloadSender(workload, messages - self._loaded, producer, self._ledger)
+        sender.send_ahead()
         sender.start()
-        self._watch_until(start_ms + WARM_UP_MS, sender)
+        self._watch_until(workload.start_ms + WARM_UP_MS, sender)
         return sender
+
+    def _workload(self, more_ms: int) -> Workload:
+        """As soon as it can be sent in time, and that much later."""
+        assert self._cluster.settings is not None
+        messages = self._options.messages
+        start_ms = int(now_ms()) + LEAD_MS + messages // SENT_IN_A_MS + more_ms
+        return Workload(SEED, start_ms, messages, self._cluster.settings.partitions)
 
     def _stay_calm(self, sender: WorkloadSender) -> None:
         """A stretch in which nothing is disturbed."""
@@ -181,11 +196,7 @@ class Demo:
             self._cluster.keys,
             ledger=self._options.folder / "ledger.jsonl",
         )
-        try:
-            return picture(audit(spark, config), config)
-        finally:
-            with suppress(Exception):  # after Ctrl-C there may be nothing left of it to stop
-                spark.stop()
+        return picture(audit(spark, config), config)
 
     def _verdict(self, seen: AuditPicture) -> Verdict:
         received = self._receipts.received
@@ -199,6 +210,7 @@ class Demo:
             duration_s=time.monotonic() - self._begin_s,
             settings={
                 "messages": self._options.messages,
+                "loaded": self._loaded,
                 "nodes": self._options.nodes,
                 "session_timeout_s": SESSION_TIMEOUT_S,
                 "seed": SEED,
@@ -206,3 +218,22 @@ class Demo:
                 "cluster": self._cluster.settings.as_data() if self._cluster.settings else None,
             },
         )
+
+
+class _Spark(NamedTuple):
+    """A session, and the thread that has begun it: in no other one Spark finds what is registered in it."""
+
+    thread: Executor
+    session: Future[SparkSession]
+
+
+@contextmanager
+def _begun_spark() -> Iterator[_Spark]:
+    """It starts beside what is done in the block, and ends with it."""
+    with ThreadPoolExecutor(1) as thread:
+        spark = _Spark(thread, thread.submit(audit_session))
+        try:
+            yield spark
+        finally:
+            with suppress(Exception):  # what kept it from starting was raised where it was asked for
+                spark.session.result().stop()

@@ -23,7 +23,7 @@ class WorkloadSender:
     def __init__(
         self, workload: Workload, messages: int, producer: DelayProducer, ledger: LedgerWriter
     ) -> None:
-        """`messages`: how many to send at least, the bulk included."""
+        """`messages`: how many to send at least, those ahead included."""
         self.sent = 0
         self.messages = 0
         self.last_due_ms = 0
@@ -35,9 +35,9 @@ class WorkloadSender:
         self._finishing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
 
-    def send_bulk(self) -> None:
+    def send_ahead(self) -> None:
         """Send what is scheduled ahead; returns when it is acknowledged."""
-        self._send(self._workload.bulk())
+        self._send(self._workload.ahead())
         self._producer.flush()
 
     def start(self) -> None:

@@ -1,8 +1,8 @@
 """What the demo sends: requests of every kind, seeded, so that the same moment gives the same requests. Pure.
 
-Most messages are scheduled ahead, `bulk`, due evenly over the window. The others come while those fall due,
-`live`, in rounds of a few seconds; after the window the rounds carry the whole rate, for as long as somebody
-asks for them.
+Most messages are scheduled ahead, due evenly over the window: some as rows of a table, `rows`, and the
+others one by one, `ahead`. The rest come while those fall due, `live`, in rounds of a few seconds; after the
+window the rounds carry the whole rate, for as long as somebody asks for them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from delayline import requests
 from delayline.headers import KEEP, Header
@@ -23,12 +23,14 @@ KIND_HEADER: Final = "demo-kind"
 TARGETS: Final = {"demo.orders": 2, "demo.reminders": 2}
 """Target topics and their partitions."""
 MISSING_TARGET: Final = "demo.nowhere"
-TIMED: Final = frozenset({"deliver-at", "after", "level"})
+TIMED: Final = frozenset({"deliver-at", "loaded", "after", "level"})
 """Kinds that are due later than they are asked for, and that nothing is done to: they can be on time."""
 
 WINDOW_MS: Final = 60_000
 ROUND_MS: Final = 5_000
 LIVE_SHARE: Final = 0.4
+LOADED_SHARE: Final = 0.2
+"""Of what is scheduled ahead: as rows."""
 _LEVELS_MS: Final = {1: 1_000, 2: 5_000}
 
 _WEIGHTS: Final = {
@@ -63,13 +65,22 @@ class Workload:
         self._messages = messages
         self._partitions = partitions
 
-    def bulk(self) -> list[Planned]:
-        """What is scheduled ahead: send it before `start_ms`."""
-        maker = _Maker(Random(f"{self._seed}/bulk"), "bulk", self._partitions)
-        count = round(self._messages * (1 - LIVE_SHARE))
+    def ahead(self) -> list[Planned]:
+        """What is scheduled ahead one by one: send it before `start_ms`."""
+        maker = _Maker(Random(f"{self._seed}/ahead"), "ahead", self._partitions)
+        return [maker.deliver_at(0, due_ms) for due_ms in self._dues(maker.random, 1 - LOADED_SHARE)]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What is scheduled ahead as rows, in the columns of a bulk load: load it before `start_ms`."""
+        maker = _Maker(Random(f"{self._seed}/rows"), "rows", self._partitions)
+        return [maker.row(due_ms) for due_ms in self._dues(maker.random, LOADED_SHARE)]
+
+    def _dues(self, random: Random, share: float) -> list[int]:
+        """Of this share of what is scheduled ahead, in no order."""
+        count = max(1, round(self._messages * (1 - LIVE_SHARE) * share))
         dues = [self.start_ms + WINDOW_MS * number // count for number in range(count)]
-        maker.random.shuffle(dues)
-        return [maker.deliver_at(0, due_ms) for due_ms in dues]
+        random.shuffle(dues)
+        return dues
 
     def live(self, number: int) -> list[Planned]:
         """The requests of a round, in the order in which they are to be sent."""
@@ -125,6 +136,22 @@ class _Maker:
     def deliver_at(self, now_ms: int, due_ms: int) -> Planned:
         """One message for a moment."""
         return self._schedule("deliver-at", now_ms, due_ms, deliver_at=due_ms)
+
+    def row(self, due_ms: int) -> dict[str, Any]:
+        """The same as a row of a table."""
+        headers = [
+            {"key": key, "value": value.encode() if isinstance(value, str) else value}
+            for key, value in self._headers("loaded")
+        ]
+        target = self.random.choice(list(TARGETS))
+        return {
+            "target": target,
+            "partition": self.random.randrange(TARGETS[target]) if self.random.random() < 0.2 else None,
+            "due": due_ms,
+            "key": self._key(),
+            "value": self._value(),
+            "headers": headers,
+        }
 
     def _after(self, now_ms: int, _: int) -> list[Planned]:
         delay_ms = self._ms(500, 5_000)

@@ -55,6 +55,11 @@ class Asked:
         """What a time or a duration says; null where it is none."""
         return F.col(ms_of(name)) if name in self._texts else F.lit(None).cast("long")
 
+    def changes(self) -> Column:
+        """Whether the row replaces or reschedules what has its id. Never null."""
+        replaces = F.coalesce(self.text("if_exists") == h.REPLACE.decode(), F.lit(False))
+        return (self.is_schedule & replaces) | self.is_reschedule
+
     def present(self, *names: str) -> list[str]:
         """Those of the frame."""
         return [name for name in names if name in self._texts]

@@ -21,6 +21,8 @@ from pipeline.bulk.times import time_of
 from pipeline.errors import WrongInput
 
 REJECT_CODE, REJECT_DETAIL, TARGET = "reject_code", "reject_detail", "target"
+CHANGES: Final = "changes"
+"""Whether a row replaces or reschedules what has its id."""
 _DIGEST_LENGTH: Final = 32
 _TO_THE_MICROSECOND: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -84,7 +86,8 @@ def judged(
     frame: DataFrame, settings: ClusterSettings, job: str, columns: Mapping[str, str], now_ms: int
 ) -> DataFrame:
     """Each row, as `input`, with the record that it becomes, why that would be rejected (null: it would
-    not), its `target` and when it is delivered first (`first_ms`; null: nobody knows).
+    not), its `target`, when it is delivered first (`first_ms`; null: nobody knows), and whether it `changes`
+    what has its id.
     """
     _require_free(frame)
     rows = _rows(frame, job, columns, settings, now_ms)
@@ -96,6 +99,7 @@ def judged(
         verdict.detail(rule).alias(REJECT_DETAIL),
         asked.text("target").alias(TARGET),
         F.when(~asked.is_cancel & ~asked.has("cron"), F.col(FIRST_MS)).alias(FIRST_MS),
+        asked.changes().alias(CHANGES),
         *_record(asked),
     )
 

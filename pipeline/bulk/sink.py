@@ -1,27 +1,32 @@
 """`frame.write.format("delayline")`: records into the buffer, from wherever Spark runs a task.
 
 Options: `bootstrap.servers`; `partitions`, as many as the cluster's settings say, by which an id's is told;
-`cluster` (default: delay); `rate`, records a second of each task; `kafka.*`, librdkafka's properties.
+`cluster` (default: delay); `rate`, records a second of each task; `kafka.*`, librdkafka's properties; `held`,
+by which a bulk job's tasks know whether they may send (pipeline/bulk/lease.py).
 
 Each task has a producer of its own, which keeps its order and writes nothing twice. A task that Spark runs
-again sends again what it has sent before: an id with `delay-if-exists: keep` makes that nothing
-(docs/wire-format.md).
+again would send again what it has sent before. Of a bulk job it does not: it fails, and with it the writing,
+and whoever has begun that looks for what is lacking. Elsewhere an id with `delay-if-exists: keep` makes the
+second one nothing (docs/wire-format.md).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
 from delayline.producer import FIXED
-from pipeline.errors import KafkaFailed, WrongInput
+from pipeline.bulk.lease import Held, Lease
+from pipeline.errors import KafkaFailed, SendingEnded, WrongInput
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,21 +88,35 @@ class _Writer(DataSourceArrowWriter):
         servers = {"bootstrap.servers": self._bootstrap, "log_level": 0}
         self._config: dict[str, Any] = {**own, **_PRODUCER, **servers}
         self._rate = float(options.get("rate", 0))
+        self._held = options.get("held")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Sends the records of a task. Raises `KafkaFailed`: one was not taken; those before it may have
-        been.
+        been. `SendingEnded`: it may not send, or no more.
         """
-        task, pace, sent = _Task(self._config, self._topic, self._bootstrap), _Pace(self._rate), 0
-        for batch in iterator:
-            for record in _records(batch, self._partitions):
-                task.send(*record)
-                sent += 1
-                if sent % pace.every == 0:
-                    pace.wait(sent)
-        pace.wait(sent)
-        task.end()
+        with ExitStack() as ends:
+            require = self._required(ends)
+            task = _Task(self._config, self._topic, self._bootstrap, require)
+            ends.callback(task.abandon)
+            pace, sent = _Pace(self._rate), 0
+            for batch in iterator:
+                for record in _records(batch, self._partitions):
+                    task.send(*record)
+                    sent += 1
+                    if sent % pace.every == 0:
+                        pace.wait(sent)
+            pace.wait(sent)
+            task.end()
         return WriterCommitMessage()
+
+    def _required(self, ends: ExitStack) -> Callable[[], None]:
+        """What raises once the task may not send."""
+        if self._held is None:
+            return lambda: None
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() > 0:
+            raise SendingEnded("Spark has lost a task that may have sent, and runs it again")
+        return ends.enter_context(Lease(Held.from_json(self._held))).require
 
 
 def _records(batch: pa.RecordBatch, of: int) -> Iterator[Record]:
@@ -120,9 +139,11 @@ def _records(batch: pa.RecordBatch, of: int) -> Iterator[Record]:
 class _Task:
     """A producer, and the first error that it has had."""
 
-    def __init__(self, config: dict[str, Any], topic: str, bootstrap: str) -> None:
+    def __init__(
+        self, config: dict[str, Any], topic: str, bootstrap: str, require: Callable[[], None]
+    ) -> None:
         self._producer = Producer(config)
-        self._topic, self._bootstrap = topic, bootstrap
+        self._topic, self._bootstrap, self._require = topic, bootstrap, require
         self._error: KafkaError | None = None
 
     def send(
@@ -130,7 +151,7 @@ class _Task:
     ) -> None:
         given: Any = headers  # the client's type says str | bytes, invariantly
         while True:
-            self._require_no_error()
+            self._go_on()
             try:
                 self._producer.produce(
                     self._topic, value, key, partition, on_delivery=self._note, headers=given
@@ -145,15 +166,20 @@ class _Task:
 
     def end(self) -> None:
         """All that was sent is on the brokers."""
-        self._producer.flush()
-        self._require_no_error()
+        while self._producer.flush(_WAIT_S) > 0:
+            self._go_on()
+        self._go_on()
+
+    def abandon(self) -> None:
+        """Nothing more is sent; what is on its way may arrive. After `end`, nothing is left."""
+        self._producer.purge()
 
     def _note(self, error: KafkaError | None, _: Any) -> None:
         self._error = self._error or error
 
-    def _require_no_error(self) -> None:
+    def _go_on(self) -> None:
+        self._require()
         if self._error is not None:
-            self._producer.purge()
             raise KafkaFailed(self._error, self._bootstrap)
 
 

@@ -83,7 +83,9 @@ def test_through_every_fault_each_promise_is_kept(tmp_path: Path) -> None:
     )
     assert all(verdict[name] == 0 for name in ZEROS)
     assert all(verdict["classes"][name] > 0 for name in SUMS)
-    assert sum(verdict["classes"].values()) == verdict["ledger"] > 3_000
+    loaded = verdict["settings"]["loaded"]
+    assert loaded > 300
+    assert sum(verdict["classes"].values()) == verdict["ledger"] + loaded > 3_000
     assert list(tmp_path.glob("delayline-demo-*")) == []
     assert_shows(page.read_text(), verdict)
     assert str(page) in said

@@ -305,6 +305,28 @@ def test_an_operator_moves_what_waits_into_a_cluster_where_the_same_is_allowed(
     assert moved["imported"] == moved["messages"]
 
 
+def test_an_operator_who_may_not_write_requests_is_told_before_a_bulk_load_begins(
+    closed: Closed, node: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (right,) = (one for one in closed.rights if one.name == NAMES.buffer and one.user == "User:operator")
+    words = ("bulk", "schedule", "--from", "csv:none", "--job", "forbidden")
+
+    def told() -> str:
+        with restored_logging():
+            code = run([*words, "--config", str(closed.config("operator"))])
+        err = capsys.readouterr().err
+        return err if code == 4 else ""
+
+    closed.forbid(right)
+    try:
+        said = eventually(told, "it is refused") or ""
+    finally:
+        closed.allow(right)
+    assert said.endswith(
+        "this user may not Write delay.buffer, so nothing was begun: give it Write on delay.buffer\n"
+    )
+
+
 def _in(cluster: str, right: Right) -> Right:
     """The same right in another cluster."""
     name = right.name

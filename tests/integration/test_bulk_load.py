@@ -13,6 +13,7 @@ from election.operators import Author
 from ops.bulk import files
 from ops.bulk.load import Load, Loaded
 from ops.bulk.plan import Plan
+from ops.bulk.run import Run
 from ops.errors import ConfigError, ConflictError, OperatorError, UnavailableError
 from ops.pending.jsonl import in_lines
 from ops.pending.parquet import in_parquet
@@ -41,7 +42,8 @@ def load_of(cluster: Cluster, frame: DataFrame, job: str, **columns: str) -> Loa
 
 
 def sent(load: Load, rate: float | None = None) -> tuple[int, int]:
-    done: Loaded = load.send(load.check(), rate, WHO)
+    with Run(load.config, load.name, WHO) as run:
+        done: Loaded = load.send(load.check(), rate, run)
     return done.sent, done.were_there
 
 
@@ -134,7 +136,7 @@ def test_where_retention_has_taken_what_a_job_may_have_sent_it_refuses(
     sent(load)
     delete_records(cluster, {0: 1, 1: 1})
     with pytest.raises(ConflictError, match=r"job old began at .*/0/0, and retention has taken"):
-        load.send(load.check(), None, WHO)
+        sent(load)
 
 
 def test_what_would_be_rejected_is_counted_by_code(cluster: Cluster, spark: SparkSession) -> None:

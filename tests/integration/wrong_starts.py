@@ -49,6 +49,7 @@ WRONG_PASSWORD = f"{WITH_SASL} -X sasl.mechanism=PLAIN -X sasl.password=wrong"
 SCRAM = f"{WITH_SASL} -X sasl.mechanism=SCRAM-SHA-256 -X sasl.password=right"
 PAUSE = "cluster pause --reason r"
 CHANGE = "settings change --reason r"
+LOAD = "bulk schedule --job may"
 MOVE = "pending move {dir}/out.jsonl --confirm {cluster}"
 UNSET = {"DELAYLINE_BOOTSTRAP_SERVERS": "", "DELAYLINE_ZOOKEEPER": "", "DELAYLINE_CLUSTER": ""}
 
@@ -239,6 +240,19 @@ _OPERATORS = (
     Row("a forecast, and a folder that is not there", "forecast --html {dir}/nowhere/page.html", 2),
     Row("an unknown format", "due -o xml", 2),
 )
+_BULK = (
+    Row("a kind of files that is not known", f"{LOAD} --from xml:rows", 2),
+    Row("a job's name that cannot be one", f"{LOAD} --from csv:rows --job a/b", 2),
+    Row("a column, and not what it is", f"{LOAD} --from csv:rows --column due", 2),
+    Row("what all rows ask for, as a column", f"{LOAD} --from csv:rows --column op=x", 2),
+    Row("a cluster that was never created", f"{LOAD} --from csv:rows --cluster {{cluster}}-none", 3),
+    Row("a cluster without its topics", f"{LOAD} --from csv:rows --cluster {{cluster}}-bare", 3),
+    Row("Kafka refuses the connection", f"{LOAD} --from csv:rows --bootstrap {NOWHERE}", 6),
+    Row("ZooKeeper refuses the connection", f"{LOAD} --from csv:rows --zookeeper {NOWHERE}", 6),
+    Row("a wrong password", f"{LOAD} --from csv:rows {WRONG_PASSWORD}", 4),
+    Row("no Java", f"{LOAD} --from csv:rows", 1, _java("none")),
+    Row("a Java that is too old", f"{LOAD}-2 --from csv:rows", 1, _java("11.0.2")),
+)
 _TERMINAL = (
     Row("standard output is full", STATUS, 1, shell="> /dev/full"),
     Row("the reader has gone", f"{STATUS} -o json", 1, shell="| head -0"),
@@ -257,5 +271,6 @@ GROUPS: dict[str, tuple[Row, ...]] = {
     "Nodes among each other": _PEERS,
     "Local stack, demo, audit": _STACK,
     "Java": _JAVA,
+    "Bulk loads": _BULK,
     "Terminal": _TERMINAL,
 }

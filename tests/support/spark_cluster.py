@@ -19,10 +19,11 @@ from tests.support.waiting import becomes, eventually
 
 _HOME: Final = Path(pyspark.__file__).parent
 _MEMORY: Final = "1100m"
+_SUBMIT_S: Final = 200.0
 
 
 class SparkCluster(Closing):
-    """One master and some workers of one core each."""
+    """One master and some workers of one core each, which have nothing of delayline's on their path."""
 
     def __init__(self, folder: Path, workers: int) -> None:
         self._folder = folder
@@ -55,6 +56,22 @@ class SparkCluster(Closing):
         worker.wait()
         self._workers.remove(worker)
 
+    def submit(self, *arguments: str, python: Path, folder: Path) -> str:
+        """What `spark-submit` says, once it has ended well. It runs in the folder, and so does a Python that
+        has `packages` there on its path.
+        """
+        done = subprocess.run(
+            [_HOME / "bin" / "spark-submit", "--master", self.url, *arguments],
+            capture_output=True,
+            text=True,
+            cwd=folder,
+            env=self._environment() | {"PYTHONPATH": "packages", "PYSPARK_PYTHON": str(python)},
+            check=False,
+            timeout=_SUBMIT_S,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     def close(self) -> None:
         """Ends all of it."""
         for process in [*self._workers, self._master]:
@@ -68,15 +85,18 @@ class SparkCluster(Closing):
                 [_HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *arguments],
                 stdout=log,
                 stderr=log,
-                env=os.environ
-                | {
-                    "JAVA_HOME": str(java_home()),
-                    "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-                    "SPARK_DAEMON_MEMORY": "128m",
-                    "SPARK_HOME": str(_HOME),
-                    "SPARK_LOCAL_IP": HOST,
-                },
+                env=self._environment(),
             )
+
+    def _environment(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        return inherited | {
+            "JAVA_HOME": str(java_home()),
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "SPARK_DAEMON_MEMORY": "128m",
+            "SPARK_HOME": str(_HOME),
+            "SPARK_LOCAL_IP": HOST,
+        }
 
     def _alive(self) -> int:
         return int(self._state().get("aliveworkers", 0))

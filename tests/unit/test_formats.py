@@ -15,7 +15,16 @@ from delayline.settings import ClusterSettings, NewerSettings
 from delayline.signing import Keyring, NewerKeys
 from election import operators
 from election.errors import Newer
-from election.operators import Author, Gap, HistoryEntry, KafkaIds, PauseState, Switchover, encode
+from election.operators import (
+    Author,
+    BulkRun,
+    Gap,
+    HistoryEntry,
+    KafkaIds,
+    PauseState,
+    Switchover,
+    encode,
+)
 from node.own_stores import OwnStores, memory_of, store_folder
 from node.refusal import RefusalCode, checkpoint_unreadable
 from node.snapshot import manifest
@@ -52,7 +61,7 @@ NUMBERS = {
     "`gap`": [operators.GAP_FORMAT],
     "`request`": [operators.REQUEST_FORMAT],
     "`switchover`": [operators.SWITCHOVER_FORMAT],
-    "`bulk`": [operators.BULK_FORMAT],
+    "`bulk`, `bulk-runs`": [operators.BULK_FORMAT],
     "`history`": [operators.HISTORY_FORMAT],
     "snapshot": [manifest.FORMAT],
     "an export of pending messages": [line.FORMAT],
@@ -108,6 +117,7 @@ SAID: list[tuple[Any, Callable[[bytes, str], Any]]] = [
     (PauseState(AUTHOR), operators.decode_pauses),
     (Gap({0: 1}, {0: 2}, AUTHOR), operators.decode_gap),
     (Switchover(3, "a", AUTHOR), operators.decode_switchover),
+    (BulkRun("r", "somewhere", AUTHOR), operators.decode_bulk_run),
     (HistoryEntry(what="paused", author=AUTHOR), operators.decode_entry),
     (SkipRequest(1, 2), asked),
 ]
