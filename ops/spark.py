@@ -28,15 +28,12 @@ from ops.setup.java import java_home
 from pipeline.errors import WrongInput
 
 
-def audit_session(cores: int = 2, *, compiled: bool = True) -> SparkSession:
+def audit_session(cores: int = 2) -> SparkSession:
     """Start Spark in this process, for an audit.
-
-    Not `compiled`: for a few thousand records, which are interpreted sooner than code for them is made.
 
     Raises SetupError if there is no Java that it runs on, or the connector's jars cannot be had.
     """
-    own = {"spark.sql.shuffle.partitions": str(2 * cores if compiled else 1)}
-    return _session(f"local[{cores}]", "delayline audit", _SMALL | own | ({} if compiled else _INTERPRETED))
+    return _session(f"local[{cores}]", "delayline audit", _AUDIT)
 
 
 def bulk_session(master: str) -> SparkSession:
@@ -141,16 +138,14 @@ _QUIET = {
     "spark.ui.showConsoleProgress": "false",
 }
 _ON_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-_SMALL = {
+_AUDIT = {
     "spark.buffer.pageSize": "1m",  # the default, 16 MB for each sort of each task, is mostly zeroing memory
     # One audit is over before the optimising compiler has paid for itself.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.adaptive.enabled": "false",  # planning each query anew after each of its stages takes longest
 }
 _WATCH = {
     "spark.buffer.pageSize": "1m",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "4",
     "spark.cleaner.periodicGC.interval": "5min",  # what a round has kept in memory goes with it
 }
 _BULK = {
@@ -165,7 +160,6 @@ _BULK_SQL = {
     "spark.sql.ansi.enabled": "false",  # what cannot be cast is null, and rejected by itself
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",  # of requests of a megabyte, too
 }
-_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 def _paths() -> str:

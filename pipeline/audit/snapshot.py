@@ -30,6 +30,11 @@ class Snapshot:
     buffer: TopicExtent
     taken_ms: int
 
+    @property
+    def records(self) -> int:
+        """How many there are of the cluster's own at the most, but for the evidence: that grows with them."""
+        return self.buffer.records + self.checkpoint.records
+
 
 def take_snapshot(offsets: TopicOffsets, names: ClusterNames) -> Snapshot:
     """Note where every topic begins and ends; missing topics of the cluster's own are an error.

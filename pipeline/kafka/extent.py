@@ -27,6 +27,11 @@ class TopicExtent:
             {partition_id: offset for partition_id, offset in self.end.items() if partition_id[0] in wanted},
         )
 
+    @property
+    def records(self) -> int:
+        """How many it holds at the most: some offsets are of markers, or were compacted away."""
+        return sum(max(0, end - self.first.get(partition_id, 0)) for partition_id, end in self.end.items())
+
     def filled(self) -> list[PartitionId]:
         """The partitions that hold anything."""
         return sorted(

@@ -42,13 +42,10 @@ SUMS = (
 )
 
 
-# The stretches in which nothing is disturbed are for measuring, and there are fewer messages: so few that
-# Spark would spend its time on compiling what it does with them.
+# The stretches in which nothing is disturbed are for measuring, and there are fewer messages.
 SHORT = """
-from functools import partial
 from ops.cli.main import main
 from ops.demo import run, workload
-run.audit_session = partial(run.audit_session, compiled=False)
 run.CALM_MS = run.WARM_UP_MS = 500
 workload.WINDOW_MS, workload.ROUND_MS = 20_000, 1_000
 main()

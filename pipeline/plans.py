@@ -1,0 +1,35 @@
+"""How Spark plans what is done with a few thousand records, and with many.
+
+What queries of a few thousand records take is their planning, and the code that Spark makes for each: these
+are left out. Many records pay for both.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+FEW: Final = 50_000
+PARTITION_RECORDS: Final = 100_000
+"""So many are sorted and joined in one task: its memory is that of a part, whatever there is in all."""
+_OF_FEW: Final = {
+    "spark.sql.adaptive.enabled": "false",  # it plans each query anew after each of its stages
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+}
+_OF_MANY: Final = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
+
+
+def plan_for(spark: SparkSession, records: int) -> None:
+    """From now on, so many are to be read."""
+    cores = spark.sparkContext.defaultParallelism
+    partitions = max(2 * cores, records // PARTITION_RECORDS)
+    of_many = _OF_MANY | {"spark.sql.shuffle.partitions": str(partitions)}
+    for key, value in (_OF_FEW if records <= FEW else of_many).items():
+        spark.conf.set(key, value)
