@@ -5,10 +5,14 @@ by a marker.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
+from typing import Final
 
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
+
+_AT_ONCE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +48,17 @@ class StateFolder:
         self._path = path.rstrip("/")
 
     def write(self, folder: str, state: State) -> None:
-        """What a round keeps. What an earlier try has left there goes."""
-        for name, frame in state.frames():
-            frame.write.mode("overwrite").parquet(f"{self._path}/{folder}/{name}")
+        """What a round keeps, `ends` last. What an earlier try has left there goes."""
+        at_most = int(str(self._spark.conf.get("spark.sql.shuffle.partitions")))  # else each round adds files
+
+        def write(one: tuple[str, DataFrame]) -> None:
+            name, frame = one
+            frame.coalesce(at_most).write.mode("overwrite").parquet(f"{self._path}/{folder}/{name}")
+
+        *others, ends = state.frames()
+        with ThreadPoolExecutor(_AT_ONCE) as threads:  # what small files take is planning, not the disk
+            list(threads.map(write, others))
+        write(ends)
 
     def read(self, folder: str) -> State:
         at = f"{self._path}/{folder}"
