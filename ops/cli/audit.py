@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ops.cli.options import OutputFile, connect, connection_options
 from ops.cli.output import Format, emit, output_option, say
@@ -45,6 +46,7 @@ def audit_command(ctx: click.Context, /, output: Format, html: Path | None, **op
     the checkpoints are not what they must be; each violation is listed with its source.
     """
     if ctx.invoked_subcommand is not None:
+        _require_none_before(ctx, ctx.invoked_subcommand)
         return 0
     wishes = {name: options.pop(name) for name in ("ledger", "now_ms", "grace_ms")}
     given = {name: wish for name, wish in wishes.items() if wish is not None}
@@ -61,6 +63,15 @@ def audit_command(ctx: click.Context, /, output: Format, html: Path | None, **op
 
 
 audit_command.add_command(watch_command)
+
+
+def _require_none_before(ctx: click.Context, command: str) -> None:
+    """It would not hear of them."""
+    for option in ctx.command.params:
+        if option.name is not None and ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"{option.opts[0]} stands before {command}, and would mean nothing: write options behind it"
+            )
 
 
 def _audited(

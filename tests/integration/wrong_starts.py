@@ -49,6 +49,7 @@ WRONG_PASSWORD = f"{WITH_SASL} -X sasl.mechanism=PLAIN -X sasl.password=wrong"
 SCRAM = f"{WITH_SASL} -X sasl.mechanism=SCRAM-SHA-256 -X sasl.password=right"
 PAUSE = "cluster pause --reason r"
 CHANGE = "settings change --reason r"
+WATCH = "audit watch --state {dir}/watch"
 LOAD = "bulk schedule --job may"
 MOVE = "pending move {dir}/out.jsonl --confirm {cluster}"
 UNSET = {"DELAYLINE_BOOTSTRAP_SERVERS": "", "DELAYLINE_ZOOKEEPER": "", "DELAYLINE_CLUSTER": ""}
@@ -177,6 +178,12 @@ _STACK = (
     Row("the verdict cannot be written", "demo --json {dir}/sealed/verdict.json", 2),
     Row("the verdict's folder is not there", "demo --json {dir}/nowhere/verdict.json", 2),
     Row("no such ledger", "audit --ledger {dir}/none.jsonl", 2),
+    Row("a watch with nowhere to keep what is open", "audit watch", 2),
+    Row("a watch, with an option before its name", f"audit --grace 5 {WATCH}", 2),
+    Row("a watch, an address of its page that is none", f"{WATCH} --http nowhere", 2),
+    Row("a watch, the port of its page is taken", f"{WATCH} --http 127.0.0.1:{{silent_port}}", 5),
+    Row("a watch of a cluster that was never created", f"{WATCH} --cluster {{cluster}}-none", 3),
+    Row("a watch, Kafka refuses the connection", f"{WATCH} --bootstrap {NOWHERE}", 6),
 )
 _JAVA = (
     Row("a demo, no Java", "demo", 1, _java("none")),
@@ -187,6 +194,7 @@ _JAVA = (
     Row("a stack, a Java that is too old", "stack up --data-dir {dir}/stack-2", 1, _java("11.0.2")),
     Row("the same, in the background", "stack up --detach --data-dir {dir}/stack-3", 1, _java("11.0.2")),
     Row("an audit, a Java that is too new", "audit", 1, _java("25.0.1")),
+    Row("a watch, no Java", WATCH, 1, _java("none")),
     Row("a forecast, no Java", "forecast", 1, _java("none")),
 )
 _OPERATORS = (
