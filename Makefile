@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 SEEDS ?= 0:20000
 
-.PHONY: help setup demo test test-fast check format simulate mutants attack bench bench-full bench-compare bench-docs bench-parts bench-polls bench-ids bench-bulk bench-pending bench-forecast spark-archive lock clean
+.PHONY: help setup demo test test-fast check format simulate mutants attack bench bench-full bench-compare bench-docs bench-parts bench-polls bench-ids bench-bulk bench-audit bench-pending bench-forecast spark-archive lock clean
 
 help:
 	@echo "make demo      three nodes deliver through failures, then Spark audits"
@@ -22,6 +22,7 @@ help:
 	@echo "make bench-polls  what a reader costs at small rates, and how late it is"
 	@echo "make bench-ids  what an id costs at intake, once a million are known"
 	@echo "make bench-bulk  how fast a million rows are loaded, beside Spark's own Kafka sink"
+	@echo "make bench-audit  what an audit of a million requests takes"
 	@echo "make bench-pending  how long a million pending take into a cluster in another Kafka"
 	@echo "make bench-forecast  how far off the forecast is, on generated weeks"
 	@echo "make spark-archive  build/delayline-spark.zip, for spark-submit: delayline, and what it needs"
@@ -83,6 +84,9 @@ bench-ids: setup
 
 bench-bulk: setup
 	$(BIN)/python -m bench bulk $(ARGS)
+
+bench-audit: setup
+	$(BIN)/python -m bench audit $(ARGS)
 
 bench-pending: setup
 	$(BIN)/python -m bench pending $(ARGS)

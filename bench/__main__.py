@@ -11,7 +11,7 @@ from typing import Final
 import click
 from rich.text import Text
 
-from bench import bulk, forecast, ids, markdown, parts, pending, polls, profiles, table
+from bench import audits, bulk, forecast, ids, markdown, parts, pending, polls, profiles, table
 from bench import record as records
 from bench import run as runs
 from bench.failure import PLAIN, reason
@@ -199,6 +199,19 @@ def bulk_command(rows: int, rounds: int) -> None:
     logs.configure(logging.ERROR)
     try:
         table.show_bulk(table.console(), rows, list(bulk.measure(rows, rounds)))
+    except Exception as error:
+        raise click.ClickException(reason(error)) from error
+
+
+@main.command("audit")
+@click.option("--messages", type=click.IntRange(1), default=1_000_000, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
+def audit_command(messages: int, rounds: int) -> None:
+    """What an audit takes of messages with ids, all delivered, beside Spark's reading of the same topics."""
+    own_settings_only()
+    logs.configure(logging.ERROR)
+    try:
+        table.show_audits(table.console(), messages, list(audits.measure(messages, rounds)))
     except Exception as error:
         raise click.ClickException(reason(error)) from error
 

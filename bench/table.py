@@ -21,7 +21,7 @@ from bench.polls import Polls
 from bench.record import RunRecord
 
 if TYPE_CHECKING:
-    from bench import bulk, forecast
+    from bench import audits, bulk, forecast
 
 WIDTH: Final = 200
 """Where stdout is no terminal: everything fits."""
@@ -178,6 +178,19 @@ def show_pending(console: Console, moved: Moved) -> None:
         f" which has delivered {moved.delivered:,}; {moved.lost:,} lost, {moved.doubled:,} doubled,"
         f" {moved.altered:,} altered"
     )
+
+
+def show_audits(console: Console, messages: int, rounds: Sequence[audits.Round]) -> None:
+    """Medians; of what was found, the worst."""
+    for name, took in (
+        ("audit", [one.audited for one in rounds]),
+        ("read", [one.read for one in rounds]),
+    ):
+        seconds, peak_mb = _spread([one.seconds for one in took]), max(one.peak_bytes for one in took) / 2**20
+        shuffled_mb = max(one.shuffled_bytes for one in took) / 2**20
+        console.print(f"{name}: {seconds} s, {peak_mb:,.0f} MB at its peak, {shuffled_mb:,.0f} MB shuffled")
+    requests, wrong = min(one.audited.requests for one in rounds), max(one.audited.wrong for one in rounds)
+    console.print(f"of {messages:,} messages {requests:,} accounted for, {wrong:,} violations")
 
 
 def show_forecast(console: Console, found: Mapping[str, forecast.Errors]) -> None:

@@ -68,7 +68,7 @@ audit_command.add_command(watch_command)
 def _require_none_before(ctx: click.Context, command: str) -> None:
     """It would not hear of them."""
     for option in ctx.command.params:
-        if option.name is not None and ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+        if ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
             raise click.UsageError(
                 f"{option.opts[0]} stands before {command}, and would mean nothing: write options behind it"
             )
