@@ -61,7 +61,7 @@ NUMBERS = {
     "`gap`": [operators.GAP_FORMAT],
     "`request`": [operators.REQUEST_FORMAT],
     "`switchover`": [operators.SWITCHOVER_FORMAT],
-    "`bulk`, `bulk-runs`": [operators.BULK_FORMAT],
+    "`bulk`, `bulk-runs`, `tables-runs`": [operators.BULK_FORMAT],
     "`history`": [operators.HISTORY_FORMAT],
     "snapshot": [manifest.FORMAT],
     "an export of pending messages": [line.FORMAT],
