@@ -104,7 +104,9 @@ class Commits:
     def _numbered(self, kind: str) -> list[tuple[int, str]]:
         """The markers or the intents that are there, in order."""
         matches = [_NUMBERED.fullmatch(name) for name in self._files.names(OWN)]
-        return sorted((int(one[2]), f"{OWN}/{one[0]}") for one in matches if one is not None and one[1] == kind)
+        return sorted(
+            (int(one[2]), f"{OWN}/{one[0]}") for one in matches if one is not None and one[1] == kind
+        )
 
     def _where(self, name: str) -> str:
         return f"{self._files.path}/{name}"

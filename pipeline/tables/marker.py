@@ -61,8 +61,8 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
-    """`staging`: the folder from which the files `moves` go to the same names beside it. `deletions`: what was
-    open before. Then `done` counts.
+    """`staging`: the folder from which the files `moves` go to the same names beside the others. `deletions`:
+    what was open before. Then `done` counts.
     """
 
     format: int = FORMAT

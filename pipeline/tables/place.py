@@ -1,11 +1,11 @@
 """Where the tables are.
 
-    PATH/requests/state=closed/day=2026-03-01/*.parquet    appended to
-    PATH/requests/state=open/day=2026-03-01/*.parquet      replaced by each run
-    PATH/_delayline/card.json                              whose tables these are
-    PATH/_delayline/marker-000000007.json                  how far they have come: the highest number counts
-    PATH/_delayline/intent-000000008.json                  what a run is about to do
-    PATH/_delayline/staging/, state/                       what it has written, and what it keeps for the next
+PATH/requests/state=closed/day=2026-03-01/*.parquet    appended to
+PATH/requests/state=open/day=2026-03-01/*.parquet      replaced by each run
+PATH/_delayline/card.json                              whose tables these are
+PATH/_delayline/marker-000000007.json                  how far they have come: the highest number counts
+PATH/_delayline/intent-000000008.json                  what a run is about to do
+PATH/_delayline/staging/, state/                       what it has written, and what it keeps for the next
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Place:
         others = [name for name in self._files.names() if name != OWN]
         if others:
             raise Conflict(
-                f"{self.path} holds something else ({others[0]}): name an empty folder, or one that this command"
-                " has made"
+                f"{self.path} holds something else ({others[0]}): name an empty folder, or one that this"
+                " command has made"
             )
         return None
 
@@ -73,8 +73,8 @@ class Place:
         """What the last run has kept."""
         if not self._states.has(done.folder):
             raise WrongInput(
-                f"{self.path}/{STATE}/{done.folder} is gone, which the last run has kept: export into an empty"
-                " folder"
+                f"{self.path}/{STATE}/{done.folder} is gone, which the last run has kept: export into an"
+                " empty folder"
             )
         return self._states.read(done.folder)
 
@@ -127,9 +127,7 @@ class Place:
             self._spark.conf.set(_TIMESTAMPS, before)
 
     def _counts(self, name: str, staging: str, before: Done | None) -> Counts:
-        new, still = (
-            self._read(name, f"{staging}/{name}/state={state}").count() for state in (CLOSED, OPEN)
-        )
+        new, still = (self._read(name, f"{staging}/{name}/state={state}").count() for state in (CLOSED, OPEN))
         return Counts(new + (0 if before is None else before.rows[name].closed), new, still)
 
     def _read(self, name: str, folder: str) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Exported tables, read by pyarrow, as one of its users does."""
+"""Exported tables, read by pyarrow, as one of their users does."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ class Tables:
 
     def rows(self, name: str) -> Sequence[Mapping[str, Any]]:
         """Of one table, with `state` and `day`; none, if it has no files."""
-        folder = self._folder / name
-        if not list(folder.rglob("*.parquet")):
-            return []
-        rows: Sequence[Mapping[str, Any]] = ds.dataset(folder, partitioning="hive").to_table().to_pylist()
+        rows: Sequence[Mapping[str, Any]] = self._dataset(name).to_table().to_pylist()
         return rows
+
+    def columns(self, name: str) -> Mapping[str, str]:
+        """Their types by name, in order."""
+        return {field.name: str(field.type) for field in self._dataset(name).schema}
+
+    def _dataset(self, name: str) -> Any:
+        return ds.dataset(self._folder / name, partitioning="hive", format="parquet")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 import pytest
 
@@ -82,7 +84,7 @@ def done(number: int) -> Done:
 
 
 def run(files: MemoryFiles, number: int) -> None:
-    """As an export does: settles, writes aside, commits. Each run has one more closed file, and an open one."""
+    """As an export does: settles, writes aside, commits. Each run has a closed file more, and an open one."""
     commits = Commits(files)
     before = commits.settle()
     assert before == (done(number - 1) if number else None)
@@ -150,10 +152,8 @@ def test_so_is_one_of_which_the_next_was_killed_as_well(step: int) -> None:
         with pytest.raises(Killed):
             run(files, 2)
         files.steps = second
-        try:
+        with suppress(Killed):
             Commits(files).settle()
-        except Killed:
-            pass
         files.steps = None
         if Commits(files).settle() == done(1):
             run(files, 2)
