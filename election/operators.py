@@ -76,8 +76,8 @@ class BulkJob(msgspec.Struct, frozen=True):
 
 
 class BulkRun(msgspec.Struct, frozen=True):
-    """A run of a bulk job or of an export of tables, under way: `run` tells it from all others, `where` is its
-    process and machine.
+    """A run of a bulk job or of an export of tables, under way: `run` tells it from all others, `where` is
+    its process and machine.
     """
 
     run: str

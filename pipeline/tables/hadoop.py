@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
@@ -25,8 +25,8 @@ class HadoopFiles:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = path.rstrip("/") or "/"
-        self._spark = spark
-        self._jvm: Any = spark._jvm  # noqa: SLF001 - PySpark has no other way to a file system that is Spark's
+        # PySpark has no other way to a file system that is Spark's.
+        self._jvm = cast("Any", spark._jvm)  # noqa: SLF001
         with self._refused():
             root = self._jvm.org.apache.hadoop.fs.Path(self.path)
             self._hadoop = root.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001

@@ -70,7 +70,7 @@ def main() -> None:
     ):
         steps.around(kind, name)
     at_once = functools.partial(pipeline.watch.round.WatchConfig, margin_ms=AT_ONCE_MS)
-    pipeline.watch.round.WatchConfig = at_once  # type: ignore[misc]
+    pipeline.watch.round.WatchConfig = at_once  # type: ignore[misc, assignment]
     ops.spark._WATCH |= ops.spark._SMALL | ops.spark._INTERPRETED | {"spark.sql.shuffle.partitions": "1"}
     for line in sys.stdin:
         last, words = json.loads(line)
