@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import Column, Row, SparkSession
 
+from pipeline.tables import rows as made
 from pipeline.tables.marker import Done
 from pipeline.tables.place import Place
 from pipeline.tables.run import export
@@ -134,6 +135,21 @@ def test_a_marker_counts_the_rows(exported: Exported) -> None:
 def test_the_columns_are_those_that_are_documented(exported: Exported) -> None:
     for name in TABLES:
         assert exported.tables.columns(name) == COLUMNS[name], name
+
+
+def test_a_time_that_no_calendar_has_is_none(spark: SparkSession) -> None:
+    last_ms = 253_402_300_799_999
+    times = spark.createDataFrame([(ms,) for ms in (0, last_ms, last_ms + 1, -(2**63), None)], "ms long")
+    found = times.select(_shown(made._time("ms")), made._day("ms").cast("string")).collect()
+    assert [tuple(row) for row in found] == [
+        ("1970-01-01 00:00:00", "1970-01-01"),
+        ("9999-12-31 23:59:59.999", "9999-12-31"),
+        *3 * [(None, "1970-01-01")],
+    ]
+
+
+def _shown(time: Column) -> Column:
+    return time.cast("string")
 
 
 _PLACE = {"topic": "string", "partition": "int32", "offset": "int64"}

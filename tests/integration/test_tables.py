@@ -210,3 +210,51 @@ def test_what_kafka_has_lost_before_it_was_read_is_not_passed_over(
     assert (done.code, done.out) == (5, "")
     assert f"Kafka has lost what was not read yet since the last export into {copy}" in done.err
     assert rows(copy, "requests") == before
+    anew = tmp_path / "anew"
+    begun = commands(anew)
+    assert begun is not None
+    assert begun.code == 0, begun.err
+    assert {path.name for path in anew.iterdir()} <= {"_delayline", "masterships", "checkpoints"}
+    with Sender(cluster) as sender:
+        for number in range(3):
+            sender.schedule(at_ms=now_ms() + HOUR_MS, id=f"left-{number}")
+    done = commands(anew)
+    assert done is not None
+    assert done.code == 0, done.err
+    assert {row["id"]: row["class"] for row in Tables(anew).rows("requests")} == dict.fromkeys(
+        ("left-0", "left-1", "left-2"), "pending"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"cluster": "other"}, "has the tables of cluster other, not of "),
+        ({"buffer": "another"}, "has the tables of another buffer topic, another; that of cluster "),
+        ({"format": 2}, "_delayline/card.json has format 2, this version reads 1: upgrade it"),
+    ],
+)
+def test_tables_that_are_not_of_this_cluster_and_format_are_left_alone(
+    lived: tuple[Cluster, Commands, Path, Ended], tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    _, commands, tables, _ = lived
+    card = json.loads((tables / "_delayline" / "card.json").read_bytes())
+    (tmp_path / "_delayline").mkdir()
+    (tmp_path / "_delayline" / "card.json").write_text(json.dumps(card | changed))
+    done = commands(tmp_path)
+    assert done is not None
+    assert (done.code, done.out) == (5, "")
+    assert said in done.err
+    assert len(done.err.splitlines()) == 2, "that it starts Spark, and what is wrong"
+
+
+def test_a_folder_that_cannot_be_made_is_refused_in_one_line(
+    lived: tuple[Cluster, Commands, Path, Ended], tmp_path: Path
+) -> None:
+    _, commands, _, _ = lived
+    (tmp_path / "file").touch()
+    done = commands(tmp_path / "file" / "tables")
+    assert done is not None
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[1].startswith(f"error: {tmp_path}/file/tables: ")
+    assert len(done.err.splitlines()) == 2
