@@ -70,6 +70,7 @@ class HadoopFiles:
     def write(self, name: str, content: bytes) -> None:
         folder, _, base = name.rpartition("/")
         half = f"{folder}/{HALF}{base}-{uuid.uuid4().hex[:8]}"
+        self._make(folder)
         with self._refused():
             stream = self._hadoop.create(self._at(half), True)
             try:
@@ -87,12 +88,17 @@ class HadoopFiles:
         with self._refused():
             # An object store copies: of a copy that was interrupted both are there.
             self._hadoop.delete(self._at(to), False)
-            self._hadoop.mkdirs(self._at(to.rpartition("/")[0]))
+        self._make(to.rpartition("/")[0])
         self._rename(name, to)
 
     def delete(self, name: str) -> None:
         with self._refused():
             self._hadoop.delete(self._at(name), True)
+
+    def _make(self, folder: str) -> None:
+        with self._refused():
+            if not self._hadoop.mkdirs(self._at(folder)):
+                raise WrongInput(f"{self.path} cannot be written: its folder {folder} cannot be made")
 
     def _rename(self, name: str, to: str) -> None:
         with self._refused():

@@ -32,7 +32,7 @@ from tests.support.tables import Tables
 pytestmark = pytest.mark.timeout(480)  # with the JVMs of those that are killed
 
 HOUR_MS = 3_600_000
-KILLS = 3
+KILLS = 2
 SEED = 1
 
 
@@ -210,14 +210,10 @@ def test_what_kafka_has_lost_before_it_was_read_is_not_passed_over(
     assert (done.code, done.out) == (5, "")
     assert f"Kafka has lost what was not read yet since the last export into {copy}" in done.err
     assert rows(copy, "requests") == before
-    anew = tmp_path / "anew"
-    begun = commands(anew)
-    assert begun is not None
-    assert begun.code == 0, begun.err
-    assert {path.name for path in anew.iterdir()} <= {"_delayline", "masterships", "checkpoints"}
     with Sender(cluster) as sender:
         for number in range(3):
             sender.schedule(at_ms=now_ms() + HOUR_MS, id=f"left-{number}")
+    anew = tmp_path / "anew"
     done = commands(anew)
     assert done is not None
     assert done.code == 0, done.err
