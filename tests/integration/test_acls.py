@@ -329,6 +329,7 @@ def test_an_operator_who_may_not_write_requests_is_told_before_a_bulk_load_begin
     )
 
 
+@pytest.mark.timeout(300)  # with Spark
 def test_an_operator_exports_tables(closed: Closed, node: Node) -> None:
     folder = closed.folder / "tables"
     command = ("tables", "export", "--to", f"parquet:{folder}", "--config", str(closed.config("operator")))
