@@ -115,6 +115,6 @@ def _show(output: Format, done: Done) -> None:
 def _told(done: Done, took_s: float) -> str:
     from delayline.times import render_time
 
-    new = ", ".join(f"{one.new:,} {name}" for name, one in done.rows.items())
+    rows = ", ".join(f"{name} +{one.new:,} ({one.open:,} open)" for name, one in done.rows.items())
     up_to = f"all is accounted for that was due before {render_time(done.proven_up_to_ms)}"
-    return f"run {done.number}: new are {new}; {up_to}; {took_s:.1f} s"
+    return f"run {done.number}: {rows}; {up_to}; {took_s:.1f} s"

@@ -146,7 +146,7 @@ def test_the_first_run_says_what_it_has_written(lived: tuple[Cluster, Commands, 
     assert found["messages"]["new"] + found["messages"]["open"] == DELIVERED
     assert found["requests"]["new"] + found["requests"]["open"] == DELIVERED + PENDING + 3
     assert done.err.splitlines()[0] == "starting Spark"
-    assert done.err.splitlines()[-1].startswith("run 0: new are ")
+    assert done.err.splitlines()[-1].startswith("run 0: requests +")
 
 
 def test_a_second_run_at_once_is_refused(lived: tuple[Cluster, Commands, Path, Ended]) -> None:
