@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
+
+HALF: Final = "half-"
+"""How the name of a file begins that is being written, beside its place."""
 
 
 class Files(Protocol):

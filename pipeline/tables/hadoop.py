@@ -13,11 +13,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipeline.errors import WrongInput
+from pipeline.tables.files import HALF
 
 _CLASSES: Final = re.compile(r"^(?:[\w.$]+(?:Exception|Error): )+")
 """What Java says first."""
-HALF: Final = "half-"
-"""How the name of a file begins that is being written."""
 
 
 class HadoopFiles:
