@@ -29,7 +29,7 @@ from tests.support.requests import Sender, now_ms
 from tests.support.retention import delete_records
 from tests.support.tables import Tables
 
-pytestmark = pytest.mark.timeout(480)  # with the JVMs of those that are killed
+pytestmark = pytest.mark.timeout(600)  # each that is killed has a JVM of its own
 
 HOUR_MS = 3_600_000
 KILLS = 2
