@@ -15,7 +15,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "tables.md").read_text()
 def columns_on_the_page(name: str) -> list[tuple[str, str]]:
     """Each with its type; a row may have several, with one type each or one for all."""
     section = PAGE.partition(f"**`{name}`**")[2].partition("**`")[0]
-    found = []
+    found: list[tuple[str, str]] = []
     for cells in re.findall(r"^\| (`.*?) \| (.*?) \|", section, re.MULTILINE):
         columns, kinds = re.findall("`(.*?)`", cells[0]), cells[1].split(", ")
         found += zip(columns, kinds if len(kinds) > 1 else kinds * len(columns), strict=True)
