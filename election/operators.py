@@ -76,7 +76,9 @@ class BulkJob(msgspec.Struct, frozen=True):
 
 
 class BulkRun(msgspec.Struct, frozen=True):
-    """A run of a bulk job, under way: `run` tells it from all others, `where` is its process and machine."""
+    """A run of a bulk job or of an export of tables, under way: `run` tells it from all others, `where` is
+    its process and machine.
+    """
 
     run: str
     where: str
@@ -131,7 +133,7 @@ def decode_bulk(data: bytes, path: str) -> BulkJob:
 def decode_bulk_run(data: bytes, path: str) -> BulkRun:
     """Reads `encode`'s bytes; Malformed, Newer."""
     expect_known(data, BULK_FORMAT, path)
-    return _decoded(data, BulkRun, f"{path} does not say which run of a bulk job it is")
+    return _decoded(data, BulkRun, f"{path} does not say which run it is of")
 
 
 def decode_entry(data: bytes, path: str) -> HistoryEntry:

@@ -394,8 +394,15 @@ class Registry:
         """Lets a run, and no other, send for a bulk job as long as this session lasts. Whose job it is, if it
         is another run's. Malformed, Newer.
         """
-        path = self._znodes.bulk_run(job)
+        return self._take(self._znodes.bulk_run(job), run)
 
+    def take_tables(self, place: str, run: BulkRun) -> BulkRun | None:
+        """Lets a run, and no other, export tables into that place as long as this session lasts. Whose turn
+        it is, if it is another run's. Malformed, Newer.
+        """
+        return self._take(self._znodes.tables_run(place), run)
+
+    def _take(self, path: str, run: BulkRun) -> BulkRun | None:
         def attempt() -> BulkRun | None:
             found = self._look_at(path)
             if found is not None:

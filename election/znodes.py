@@ -77,6 +77,10 @@ class Znodes:
         """Which run of a bulk job may send (`election.operators.BulkRun`); ephemeral."""
         return f"{self.root}/bulk-runs/{job}"
 
+    def tables_run(self, place: str) -> str:
+        """Which run exports tables there (`election.operators.BulkRun`); ephemeral."""
+        return f"{self.root}/tables-runs/{place}"
+
     @property
     def history(self) -> str:
         """Its children are what operators have changed, in order (`election.operators.Entry`)."""

@@ -116,6 +116,7 @@ _OF_ELECTION: dict[type[ElectionError], type[OperatorError]] = {
 _OF_PIPELINE: dict[type[PipelineError], type[OperatorError]] = {
     pipeline.errors.WrongInput: ConfigError,
     pipeline.errors.NewerRecord: ConflictError,
+    pipeline.errors.Conflict: ConflictError,
     pipeline.errors.MissingInKafka: NotFoundError,
     pipeline.errors.KafkaSilent: UnavailableError,
 }

@@ -59,6 +59,11 @@ def watch_session(master: str) -> SparkSession:
     return _session(master, "delayline audit watch", _WATCH)
 
 
+def tables_session(master: str) -> SparkSession:
+    """The same for an export of tables, which is of rounds, too."""
+    return _session(master, "delayline tables", _WATCH)
+
+
 @contextmanager
 def stopped_after(session: SparkSession) -> Iterator[SparkSession]:
     """The session, for this block alone."""

@@ -21,6 +21,10 @@ class MissingInKafka(PipelineError):
     """What is asked about does not exist."""
 
 
+class Conflict(PipelineError):
+    """What was asked contradicts what is there, or comes too late."""
+
+
 class KafkaSilent(PipelineError):
     """Kafka does not tell in time."""
 

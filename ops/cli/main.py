@@ -33,6 +33,7 @@ COMMANDS = {
     "doctor": ("ops.cli.doctor:doctor_command", "Say what is wrong, and what to do about it."),
     "due": ("ops.cli.due:due_command", "Draw when what is pending falls due."),
     "forecast": ("ops.cli.forecast:forecast_command", "Forecast the next days: peaks, lateness, disks."),
+    "tables": ("ops.cli.tables:tables_group", "What became of everything, as Parquet for SQL."),
     "dead-letter": (
         "ops.cli.dead_letter:dead_letter_group",
         "List, show and retry what could not be delivered.",

@@ -71,6 +71,18 @@ class WatchConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Ground:
+    """What a round has gone by: what it has `judged`, what is known of each of these requests by now
+    (`standing`, see pipeline/watch/keeping.py), and what it has read of `checkpoints` and `evidence`.
+    """
+
+    judged: Judged
+    standing: DataFrame
+    checkpoints: DataFrame
+    evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
 class Round:
     """`found`: violations that were not told yet; `cleared`: those that were, and are none any more (`kind`,
     `source`, `detail`). `state`: to be written before the `marker`.
@@ -81,6 +93,7 @@ class Round:
     state: State
     marker: Marker
     in_full: bool  # all topics were audited
+    ground: Ground
 
 
 def first_round(
@@ -347,7 +360,9 @@ class _Round:
             .drop("state")
         )
         state = self._state_after(judged, rows, _told_after(told, found, cleared))
-        return Round(found, cleared, state, self._marker_after(judged, rows, state, found), in_full)
+        marker = self._marker_after(judged, rows, state, found)
+        ground = Ground(judged, rows, self._new_checkpoints, self._new_evidence)
+        return Round(found, cleared, state, marker, in_full, ground)
 
     def _closed_before(self) -> DataFrame:
         if self._before is None:

@@ -6,6 +6,8 @@ import argparse
 import json
 import re
 import shlex
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -325,6 +327,19 @@ def test_an_operator_who_may_not_write_requests_is_told_before_a_bulk_load_begin
     assert said.endswith(
         "this user may not Write delay.buffer, so nothing was begun: give it Write on delay.buffer\n"
     )
+
+
+@pytest.mark.timeout(300)  # with Spark
+def test_an_operator_exports_tables(closed: Closed, node: Node) -> None:
+    folder = closed.folder / "tables"
+    command = ("tables", "export", "--to", f"parquet:{folder}", "--config", str(closed.config("operator")))
+    # In a process of its own: another test of this one may have a Spark.
+    words = [sys.executable, "-m", "ops.cli.main", *command, "-o", "json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    counts = {one["table"]: one["new"] + one["open"] for one in json.loads(done.stdout)["tables"]}
+    assert counts["messages"] == 1
+    assert counts["requests"] > 3
 
 
 def _in(cluster: str, right: Right) -> Right:

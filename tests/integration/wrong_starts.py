@@ -50,6 +50,7 @@ SCRAM = f"{WITH_SASL} -X sasl.mechanism=SCRAM-SHA-256 -X sasl.password=right"
 PAUSE = "cluster pause --reason r"
 CHANGE = "settings change --reason r"
 WATCH = "audit watch --state {dir}/watch"
+TABLES = "tables export --to parquet:{dir}/tables"
 LOAD = "bulk schedule --job may"
 MOVE = "pending move {dir}/out.jsonl --confirm {cluster}"
 UNSET = {"DELAYLINE_BOOTSTRAP_SERVERS": "", "DELAYLINE_ZOOKEEPER": "", "DELAYLINE_CLUSTER": ""}
@@ -261,6 +262,16 @@ _BULK = (
     Row("no Java", f"{LOAD} --from csv:rows", 1, _java("none")),
     Row("a Java that is too old", f"{LOAD}-2 --from csv:rows", 1, _java("11.0.2")),
 )
+_TABLES = (
+    Row("no place for them", "tables export", 2),
+    Row("no kind of files that it knows", "tables export --to csv:{dir}/tables", 2),
+    Row("a cluster that was never created", f"{TABLES} --cluster {{cluster}}-none", 3),
+    Row("Kafka refuses the connection", f"{TABLES} --bootstrap {NOWHERE}", 6),
+    Row("a wrong password", f"{TABLES} {WRONG_PASSWORD}", 4),
+    Row("no Java", TABLES, 1, _java("none")),
+    Row("a folder that holds something else", "tables export --to parquet:{dir}/damaged", 5),
+    Row("a folder that may not be written", "tables export --to parquet:{dir}/sealed/tables", 2),
+)
 _TERMINAL = (
     Row("standard output is full", STATUS, 1, shell="> /dev/full"),
     Row("the reader has gone", f"{STATUS} -o json", 1, shell="| head -0"),
@@ -280,5 +291,6 @@ GROUPS: dict[str, tuple[Row, ...]] = {
     "Local stack, demo, audit": _STACK,
     "Java": _JAVA,
     "Bulk loads": _BULK,
+    "Tables": _TABLES,
     "Terminal": _TERMINAL,
 }

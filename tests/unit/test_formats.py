@@ -33,6 +33,7 @@ from ops.checkpoint import export
 from ops.errors import ConfigError, ConflictError
 from ops.pending import journal, line, progress
 from ops.pending.signed_topic import SignedRecord
+from pipeline.tables import marker
 from store import checkpoint, identity, keys, rows
 from store.checkpoint import Checkpoint, NewerCheckpoint, UnreadableCheckpoint
 from store.identity import Identity
@@ -61,12 +62,13 @@ NUMBERS = {
     "`gap`": [operators.GAP_FORMAT],
     "`request`": [operators.REQUEST_FORMAT],
     "`switchover`": [operators.SWITCHOVER_FORMAT],
-    "`bulk`, `bulk-runs`": [operators.BULK_FORMAT],
+    "`bulk`, `bulk-runs`, `tables-runs`": [operators.BULK_FORMAT],
     "`history`": [operators.HISTORY_FORMAT],
     "snapshot": [manifest.FORMAT],
     "an export of pending messages": [line.FORMAT],
     "the journal of an export": [journal.FORMAT],
     "the progress of imports": [progress.FORMAT],
+    "tables": [marker.FORMAT],
     "an export of checkpoints": [export.FORMAT],
 }
 SETTINGS = ClusterSettings()

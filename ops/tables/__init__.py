@@ -1,0 +1,1 @@
+"""What became of everything, as tables of files."""

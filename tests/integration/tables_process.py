@@ -1,0 +1,85 @@
+"""`delayline tables` in a process of its own that kills itself on its way, for the tests.
+
+Each line of its input is a command: at which step to die (0: never), and what is typed. Each line of its
+output says how that has ended: exit code, standard output, standard error, and how many steps there were. A
+step is whatever may be the last thing that it does to the folder: before and after a frame is written, and a
+file written, renamed, moved to its place or deleted.
+
+What is over is closed at once, and the small frames of the tests are interpreted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import ops.spark
+import pipeline.watch.round
+from ops.cli.main import run
+from pipeline.tables.hadoop import HadoopFiles
+from pipeline.tables.place import Place
+from pipeline.watch.state import StateFolder
+
+AT_ONCE_MS: Final = -(10**9)
+"""A margin by which all that is over is closed at once."""
+
+
+class Steps:
+    """Counts them, and kills the process at one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last = 0
+
+    def begin(self, last: int) -> None:
+        self.count, self.last = 0, last
+
+    def around(self, kind: Any, name: str) -> None:
+        """A step before a method and one after it."""
+        method: Callable[..., Any] = getattr(kind, name)
+
+        def stepping(*args: Any, **named: Any) -> Any:
+            self._step()
+            result = method(*args, **named)
+            self._step()
+            return result
+
+        setattr(kind, name, stepping)
+
+    def _step(self) -> None:
+        self.count += 1
+        if self.count == self.last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    steps = Steps()
+    for kind, name in (
+        (StateFolder, "write"),
+        (Place, "_stage"),
+        (HadoopFiles, "write"),
+        (HadoopFiles, "_rename"),
+        (HadoopFiles, "delete"),
+    ):
+        steps.around(kind, name)
+    at_once = functools.partial(pipeline.watch.round.WatchConfig, margin_ms=AT_ONCE_MS)
+    pipeline.watch.round.WatchConfig = at_once  # type: ignore[misc, assignment]
+    ops.spark._WATCH |= ops.spark._SMALL | ops.spark._INTERPRETED | {"spark.sql.shuffle.partitions": "1"}
+    for line in sys.stdin:
+        last, words = json.loads(line)
+        steps.begin(last)
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = run(words)
+        print(json.dumps([code, out.getvalue(), err.getvalue(), steps.count]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
