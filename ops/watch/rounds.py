@@ -33,11 +33,13 @@ class Rounds:
         """`config`: asked for each round, since a cluster's settings change. `state`: a folder that Spark
         writes. `anew`: what was kept is not asked for.
 
-        Raises `ConfigError` if the state is not there that the last round has named.
+        Raises `ConfigError` if the state is not there that the last round has named, `WrongInput` if there can be
+        none.
         """
         self._spark = spark
         self._config = config
         self._folder = StateFolder(spark, state)
+        self._folder.require_writable()
         audited = config().audit
         self._journal = Journal(audited)
         self.marker = None if anew else self._journal.last()

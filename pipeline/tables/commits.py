@@ -15,7 +15,7 @@ import re
 from typing import Final
 
 from pipeline.errors import Conflict
-from pipeline.tables.files import HALF, Files
+from pipeline.files import HALF, Files
 from pipeline.tables.marker import Done, Intent, decode, encode
 from pipeline.tables.schema import OPEN
 

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from typing import Final
 
-from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.hadoop import HadoopFiles
 
 _AT_ONCE: Final = 4
 
@@ -41,11 +42,18 @@ class State:
 
 
 class StateFolder:
-    """A folder that Spark reads and writes: a path, or a URI that its Hadoop knows."""
+    """A folder that Spark reads and writes: a path, or a URI that its Hadoop knows.
+
+    Raises `WrongInput` for whatever the file system refuses, but for what Spark itself writes and reads.
+    """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
-        self._path = path.rstrip("/")
+        self._files = HadoopFiles(spark, path)
+
+    def require_writable(self) -> None:
+        """A round would find out only when it is over."""
+        self._files.require_writable()
 
     def write(self, folder: str, state: State) -> None:
         """What a round keeps, `ends` last. What an earlier try has left there goes."""
@@ -53,7 +61,7 @@ class StateFolder:
 
         def write(one: tuple[str, DataFrame]) -> None:
             name, frame = one
-            frame.coalesce(at_most).write.mode("overwrite").parquet(f"{self._path}/{folder}/{name}")
+            frame.coalesce(at_most).write.mode("overwrite").parquet(self._files.uri(f"{folder}/{name}"))
 
         *others, ends = state.frames()
         with ThreadPoolExecutor(_AT_ONCE) as threads:  # what small files take is planning, not the disk
@@ -61,25 +69,14 @@ class StateFolder:
         write(ends)
 
     def read(self, folder: str) -> State:
-        at = f"{self._path}/{folder}"
-        return State(*(self._spark.read.parquet(f"{at}/{field.name}") for field in fields(State)))
+        names = (f"{folder}/{field.name}" for field in fields(State))
+        return State(*(self._spark.read.parquet(self._files.uri(name)) for name in names))
 
     def has(self, folder: str) -> bool:
-        return bool(self._hadoop().exists(self._at(f"{self._path}/{folder}/ends/_SUCCESS")))
+        return self._files.exists(f"{folder}/ends/_SUCCESS")
 
     def keep_only(self, folder: str) -> None:
         """All others go."""
-        hadoop, root = self._hadoop(), self._at(self._path)
-        for status in hadoop.listStatus(root):
-            path = status.getPath()
-            if path.getName().startswith("round-") and path.getName() != folder:
-                hadoop.delete(path, True)
-
-    def _at(self, path: str) -> JavaObject:
-        return self._jvm().org.apache.hadoop.fs.Path(path)
-
-    def _hadoop(self) -> JavaObject:
-        return self._at(self._path).getFileSystem(self._spark._jsc.hadoopConfiguration())  # noqa: SLF001
-
-    def _jvm(self) -> JavaObject:
-        return self._spark._jvm  # noqa: SLF001 - PySpark has no other way to a file system that is Spark's
+        for name in self._files.names():
+            if name.startswith("round-") and name != folder:
+                self._files.delete(name)

@@ -23,7 +23,7 @@ from typing import Any, Final
 import ops.spark
 import pipeline.watch.round
 from ops.cli.main import run
-from pipeline.tables.hadoop import HadoopFiles
+from pipeline.hadoop import HadoopFiles
 from pipeline.tables.place import Place
 from pipeline.watch.state import StateFolder
 

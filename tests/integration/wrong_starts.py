@@ -181,6 +181,7 @@ _STACK = (
     Row("no such ledger", "audit --ledger {dir}/none.jsonl", 2),
     Row("a watch with nowhere to keep what is open", "audit watch", 2),
     Row("a watch, with an option before its name", f"audit --grace 5 {WATCH}", 2),
+    Row("a watch, a folder that may not be written", "audit watch --state {dir}/sealed/watch", 2),
     Row("a watch, an address of its page that is none", f"{WATCH} --http nowhere", 2),
     Row("a watch, the port of its page is taken", f"{WATCH} --http 127.0.0.1:{{silent_port}}", 5),
     Row("a watch of a cluster that was never created", f"{WATCH} --cluster {{cluster}}-none", 3),

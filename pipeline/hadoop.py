@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipeline.errors import WrongInput
-from pipeline.tables.files import HALF
+from pipeline.files import HALF
 
 _CLASSES: Final = re.compile(r"^(?:[\w.$]+(?:Exception|Error): )+")
 """What Java says first."""
@@ -30,6 +30,12 @@ class HadoopFiles:
             root = self._jvm.org.apache.hadoop.fs.Path(self.path)
             self._hadoop = root.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001
             self._root: str = self._hadoop.makeQualified(root).toString()
+
+    def require_writable(self) -> None:
+        """Makes the folder, and a file in it that goes again."""
+        name = f"{HALF}{uuid.uuid4().hex[:8]}"
+        self.write(name, b"")
+        self.delete(name)
 
     def uri(self, name: str) -> str:
         """For Spark."""
