@@ -33,8 +33,8 @@ class Rounds:
         """`config`: asked for each round, since a cluster's settings change. `state`: a folder that Spark
         writes. `anew`: what was kept is not asked for.
 
-        Raises `ConfigError` if the state is not there that the last round has named, `WrongInput` if there can be
-        none.
+        Raises `ConfigError` if the state is not there that the last round has named, `WrongInput` if none can
+        be written.
         """
         self._spark = spark
         self._config = config

@@ -19,8 +19,8 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.errors import Conflict, WrongInput
-from pipeline.tables.commits import OWN, PARQUET, STAGING, STATE, Commits
 from pipeline.hadoop import HadoopFiles
+from pipeline.tables.commits import OWN, PARQUET, STAGING, STATE, Commits
 from pipeline.tables.marker import Card, Counts, Done, decode, encode
 from pipeline.tables.rows import Split
 from pipeline.tables.schema import CLOSED, DAY, OPEN, TABLES

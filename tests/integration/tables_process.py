@@ -20,7 +20,6 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-import ops.spark
 import pipeline.watch.round
 from ops.cli.main import run
 from pipeline.hadoop import HadoopFiles
@@ -71,7 +70,6 @@ def main() -> None:
         steps.around(kind, name)
     at_once = functools.partial(pipeline.watch.round.WatchConfig, margin_ms=AT_ONCE_MS)
     pipeline.watch.round.WatchConfig = at_once  # type: ignore[misc, assignment]
-    ops.spark._WATCH |= ops.spark._SMALL | ops.spark._INTERPRETED | {"spark.sql.shuffle.partitions": "1"}
     for line in sys.stdin:
         last, words = json.loads(line)
         steps.begin(last)
