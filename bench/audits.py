@@ -107,15 +107,15 @@ def take(job: dict[str, Any], ready: Any) -> Took:
     config = audit_config(
         ConnectionConfig(cluster=wish.cluster, bootstrap_servers=wish.bootstrap, zookeeper=wish.zookeeper)
     )
-    spark = audit_session()
+    snapshot = take_snapshot(TopicOffsets(config), config.names)
+    spark = audit_session(records=snapshot.records)
     ready()
     begun_s = time.monotonic()
     requests = wrong = 0
     if wish.judged:
-        report = audit(spark, config).report
+        report = audit(spark, config, snapshot).report
         requests, wrong = report.requests, sum(report.found(kind) for kind in KINDS)
     else:
-        snapshot = take_snapshot(TopicOffsets(config), config.names)
         for extent in (snapshot.buffer, snapshot.checkpoint, snapshot.evidence):
             records(spark, config, extent).write.format("noop").mode("overwrite").save()
     seconds, peak_bytes = time.monotonic() - begun_s, _peak_bytes()

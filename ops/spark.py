@@ -26,14 +26,18 @@ from ops.setup.cache import SetupError
 from ops.setup.jars import spark_connector_jars
 from ops.setup.java import java_home
 from pipeline.errors import WrongInput
+from pipeline.plans import are_few
 
 
-def audit_session(cores: int = 2) -> SparkSession:
-    """Start Spark in this process, for an audit.
+def audit_session(cores: int = 2, *, records: int = 0) -> SparkSession:
+    """Start Spark in this process, for an audit of so many.
 
     Raises SetupError if there is no Java that it runs on, or the connector's jars cannot be had.
     """
-    return _session(f"local[{cores}]", "delayline audit", _AUDIT)
+    # Of a few, an audit is over before the optimising compiler has paid for itself.
+    compiler = " -XX:TieredStopAtLevel=1" if are_few(records) else ""
+    own = _AUDIT | {"spark.driver.extraJavaOptions": f"-XX:+UseSerialGC{compiler}"}
+    return _session(f"local[{cores}]", "delayline audit", own)
 
 
 def bulk_session(master: str) -> SparkSession:
@@ -143,11 +147,7 @@ _QUIET = {
     "spark.ui.showConsoleProgress": "false",
 }
 _ON_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-_AUDIT = {
-    "spark.buffer.pageSize": "1m",  # the default, 16 MB for each sort of each task, is mostly zeroing memory
-    # One audit is over before the optimising compiler has paid for itself.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
+_AUDIT = {"spark.buffer.pageSize": "1m"}  # 16 MB for each sort of each task is mostly zeroing memory
 _WATCH = {
     "spark.buffer.pageSize": "1m",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",

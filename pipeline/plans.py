@@ -10,8 +10,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-FEW: Final = 50_000
-PARTITION_RECORDS: Final = 100_000
+_FEW: Final = 50_000
+_PARTITION_RECORDS: Final = 100_000
 """So many are sorted and joined in one task: its memory is that of a part, whatever there is in all."""
 _OF_FEW: Final = {
     "spark.sql.adaptive.enabled": "false",  # it plans each query anew after each of its stages
@@ -26,10 +26,15 @@ _OF_MANY: Final = {
 }
 
 
+def are_few(records: int) -> bool:
+    """So few that planning is most of the work."""
+    return records <= _FEW
+
+
 def plan_for(spark: SparkSession, records: int) -> None:
     """From now on, so many are to be read."""
     cores = spark.sparkContext.defaultParallelism
-    partitions = max(2 * cores, records // PARTITION_RECORDS)
+    partitions = max(2 * cores, records // _PARTITION_RECORDS)
     of_many = _OF_MANY | {"spark.sql.shuffle.partitions": str(partitions)}
-    for key, value in (_OF_FEW if records <= FEW else of_many).items():
+    for key, value in (_OF_FEW if are_few(records) else of_many).items():
         spark.conf.set(key, value)

@@ -81,11 +81,14 @@ def _audited(
     from ops.spark import audit_session, stopped_after
     from ops.topics.audited import audit_config
     from pipeline.audit import audit
+    from pipeline.audit.snapshot import take_snapshot
+    from pipeline.kafka.offsets import TopicOffsets
 
     wanted = audit_config(config, **wishes)
+    snapshot = take_snapshot(TopicOffsets(wanted), wanted.names)
     say("starting Spark")
-    with stopped_after(audit_session()) as spark:
-        found = audit(spark, wanted)
+    with stopped_after(audit_session(records=snapshot.records)) as spark:
+        found = audit(spark, wanted, snapshot)
         return found.report, _picture(found, wanted) if pictured else None
 
 
