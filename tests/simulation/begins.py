@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,9 +21,11 @@ from store.arrivals import Arrival
 from store.checkpoint import Checkpoint
 from store.keys import RecordId, RowKey
 from store.moves import is_cancelled_behind, last_request_of
+from store.replays import replayable
 from store.rows import (
     IndexEntry,
     RescheduleRow,
+    ScheduledRow,
     decode_index,
     decode_pending_answer,
     decode_row,
@@ -87,12 +91,18 @@ def check_begins(world: World, checkpoints: Sequence[Checkpoint], most: int) -> 
     chosen = list(begins.values())
     if len(chosen) > most:
         chosen = world.rng.sample(chosen, most)
-    known = duplicates(world)
+    known, kept_ms = duplicates(world), _kept_ms(world, checkpoints)
     for one in chosen:
         full, begun = (MemoryStore() for _ in range(2))
         _read_all(full, world, one)
         _read_all(begun, world, one, known)
-        for name, of in (("rows", _waiting), ("ids", _counting), ("pending answers", _pending)):
+        compared = (
+            ("rows", _waiting),
+            ("ids", _counting),
+            ("pending answers", _pending),
+            ("messages to replay", partial(_replayable, kept_ms=kept_ms[one.order])),
+        )
+        for name, of in compared:
             wanted, found = of(full, world, one), of(begun, world, one)
             if wanted != found:
                 odd = sorted(set(wanted.items()) ^ set(found.items()), key=repr)
@@ -162,6 +172,28 @@ def _ended_by_source(world: World, partition: int, behind: int, checkpoint: Chec
             id_ = None if named is None else dict(named.headers).get(H_ID)
             if id_ is not None:
                 found.add(id_.decode())
+    return found
+
+
+def _kept_ms(world: World, checkpoints: Sequence[Checkpoint]) -> dict[tuple[int, int], int]:
+    """By checkpoint, from which due time on all that is done has been kept: a rewind brings nothing back."""
+    highest_ms = accumulate((one.delivered_up_to_ms for one in checkpoints), max)
+    window_ms = world.setup.replay_window_ms
+    return {one.order: ms - window_ms for one, ms in zip(checkpoints, highest_ms, strict=True)}
+
+
+def _replayable(store: MemoryStore, world: World, checkpoint: Checkpoint, *, kept_ms: int) -> Entries:
+    """What is done, and a replay may reach. That a later one of its chain has followed it, one view knows of
+    that one, and another of its carry.
+    """
+    begin, end = keys.row(max(0, kept_ms), 0, 0), keys.end_of(keys.ROW)
+    found: Entries = {}
+    for raw_key, raw in store.scan(begin, end):
+        key = keys.timed(raw_key)
+        if checkpoint.frontier.done(key, message_target(raw)) and replayable(store, key, raw) is not None:
+            row = decode_row(raw)
+            assert isinstance(row, ScheduledRow), "it is a message"
+            found[key] = encode(msgspec.structs.replace(row, followed=False))
     return found
 
 

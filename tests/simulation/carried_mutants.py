@@ -76,17 +76,17 @@ REPLAYED: Final = _carried(
 
 
 def _bare(requests: dict[str, int], faults: dict[str, int], **changes: Any) -> Profile:
-    """The profile of carrying with these requests and faults alone, of which nothing counts once it is done."""
+    """The profile of carrying with these requests and faults alone; what is done counts no more."""
     return replace(
-        CARRIED,
+        replace(CARRIED, replay_window_ms=(0,), dedup_window_ms=(0,), begins=10),
         requests=dict.fromkeys(CARRIED.requests, 0) | requests,
         faults=dict.fromkeys(CARRIED.faults, 0) | faults,
-        **{"replay_window_ms": (0,), "dedup_window_ms": (0,), "begins": 10} | changes,
+        **changes,
     )
 
 
-# Transactions of users hide what is written back. Once they are over it is read slowly: the reader stands above
-# its as-of, and all that it has read is done. (Parked at once they have one as-of.)
+# Transactions of users hide what is written back. Once they are over it is read slowly: the reader stands
+# above its as-of, and all that it has read is done. (What is parked at once has one as-of.)
 HIDDEN: Final = _bare(
     {"now": 60, "past": 10, "interval": 15},
     {"foreign-stall": 60, "target-leader-lost": 20, "stall-apply": 20, "empty": 10, "retention": 20},
@@ -98,7 +98,8 @@ HIDDEN: Final = _bare(
     carry_rest_ms=(0,),
     retention_ms=(1_500,),
 )
-# Nothing waits for long, so nodes begin near the end. Little is written back, so what has an as-of comes late.
+# Nothing waits for long, so nodes begin near the end. Little is written back: behind that a copy is the first
+# that has an as-of.
 COPIED: Final = _bare(
     {"now": 60, "past": 10, "interval": 4, "copied": 40},
     {"crash-leader": 10, "empty": 20, "retention": 20},
@@ -119,8 +120,22 @@ CHAINED: Final = _bare(
     carry_rest_ms=(0,),
     retention_ms=(100,),
 )
-# A broker's clock that is ahead by seconds and is set back, and ids that are done at once: what its timestamps
-# have made unknown holds nothing, and is asked for by its own.
+# What is done may be replayed for longer than its chain lasts, and is carried meanwhile; each of the few
+# chains is cancelled more than once.
+ENDED_CHAINS: Final = replace(
+    CHAINED,
+    requests=CHAINED.requests | {"interval": 12, "cancel-source": 50, "now": 10},
+    faults=dict.fromkeys(CARRIED.faults, 0) | {"empty": 20, "crash-leader": 5},
+    fault_count=(4, 8),
+    quiet=0.5,
+    begins=20,
+    operator_share=0.0,
+    replay_window_ms=(3_000,),
+    carry_rest_ms=(30,),
+    retention_ms=(600, 1_200),
+)
+# A broker's clock that is ahead by seconds and is set back, and ids that are done at once: its timestamps
+# make them unknown, so they hold nothing, and are asked for as soon as it is set back.
 SET_BACK: Final = _bare(
     {"now": 20, "id-now": 40, "id-keep": 60},
     {"broker-clock-step": 40, "crash-leader": 5, "empty": 10, "retention": 10},
@@ -314,6 +329,20 @@ CARRYING: Final = (
         PARKED,
     ),
     Mutant(
+        "followed-by-what-goes-on-is-not-said",
+        "rule 12, a selection takes carries",
+        "what is done does not say in its carry that its chain goes on",
+        (Edit("store.carrying:Carrying._with_what_followed", "goes_on or is_over", "is_over"),),
+        ENDED_CHAINS,
+    ),
+    Mutant(
+        "followed-by-what-is-cancelled-is-not-said",
+        "rule 12, a selection takes carries",
+        "what is done does not say in its carry that its chain has gone on and was cancelled",
+        (Edit("store.carrying:Carrying._with_what_followed", "goes_on or is_over", "goes_on"),),
+        ENDED_CHAINS,
+    ),
+    Mutant(
         "lower-since-unnoticed",
         "rule 12, carried",
         "what comes with a since from before where it was looked is not looked at",
@@ -427,6 +456,13 @@ CARRYING: Final = (
         "a carry that is dropped makes an answer effective",
         (Wrap("store.apply:BatchApply._restore_names", _answers),),
         ENDED,
+    ),
+    Mutant(
+        "followed-leads-to-its-row",
+        "rule 12, at apply",
+        "what is done and was followed is restored as if a cancel could still remove it",
+        (Edit("store.apply:BatchApply._restore_names", "row.followed", "False"),),
+        ENDED_CHAINS,
     ),
     Mutant(
         "restored-without-its-source",
