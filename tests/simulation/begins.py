@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
@@ -12,7 +11,6 @@ import msgspec
 
 from delayline.headers import H_ID, H_OP, H_SOURCE, OP_CANCEL
 from delayline.names import MAX_OFFSET, parse_source
-from delayline.outcome_kinds import OutcomeKind
 from delayline.settings_versions import SettingsSource
 from node.kafka.applier import arrivals_of
 from node.kafka.fetch.records import ABORTED
@@ -34,9 +32,11 @@ from store.rows import (
     is_reschedule,
     message_target,
 )
+from store.told import lacks
 from store.view import View
 from tests.simulation.host import Violation
-from tests.simulation.log import Entry, Fate
+from tests.simulation.log import Entry
+from tests.simulation.outcomes_topic import duplicates_of
 from tests.simulation.setup import LANE, UNREAD_MS
 from tests.simulation.stores import CrashableStore, MemoryStore
 
@@ -57,8 +57,31 @@ def open_view(
     if not any(view.reached().read.values()):
         _begin(name, view, world)
     if view.lacks_duplicates() is not None:
-        view.know_duplicates(duplicates(world))
+        view.know_duplicates(duplicates(world) if world.outcomes is None else world.outcomes.duplicates())
     return view
+
+
+def may_begin(store: CrashableStore, world: World) -> bool:
+    """Whether the outcomes tell a process which requests are duplicates, as far as it needs to know
+    (node/kafka/duplicates.py).
+    """
+    if world.outcomes is None:
+        return True
+    entry = world.checkpoints.last_own()
+    last = None if entry is None or entry.record is None else Checkpoint.decode(entry.record.value or b"")
+    view = _view(store, world.setup.partitions, world, world.versions)
+    applied, to = view.reached().applied, view.lacks_duplicates()
+    if not any(view.reached().read.values()) and last is not None and any(last.carried.values()):
+        applied, to = last.beginning(applied).applied, last.seen
+    asked = [
+        one.record.timestamp_ms
+        for number, end in (to or {}).items()
+        for one in world.topics[world.names.buffer][number].committed(applied[number], end)
+        if one.record is not None
+    ]
+    told, slack_ms = None if last is None else last.told, 2 * world.setup.skew_ms
+    look = world.outcomes.look(told, world.now_ms)
+    return not asked or lacks(told, look, max(0, min(asked) - slack_ms)) is None
 
 
 def lacks_records(view: View, world: World) -> bool:
@@ -254,12 +277,5 @@ def _is_forgotten(
 
 
 def duplicates(world: World) -> frozenset[RecordId]:
-    """What the outcomes topic calls so."""
-    found: list[RecordId] = []
-    for entry in world.topics[world.names.outcomes][LANE].entries:
-        if entry.record is None or entry.transaction is None or entry.transaction.fate is not Fate.COMMIT:
-            continue
-        if json.loads(entry.record.value or b"")["outcome"] == OutcomeKind.DUPLICATE:
-            _, partition, offset = parse_source((entry.record.key or b"").decode())
-            found.append((partition, offset))
-    return frozenset(found)
+    """What has ever been called so."""
+    return duplicates_of(world.topics[world.names.outcomes][LANE].entries)

@@ -75,7 +75,7 @@ REPLAYED: Final = _carried(
 )
 
 
-def _bare(requests: dict[str, int], faults: dict[str, int], **changes: Any) -> Profile:
+def bare(requests: dict[str, int], faults: dict[str, int], **changes: Any) -> Profile:
     """The profile of carrying with these requests and faults alone; what is done counts no more."""
     return replace(
         replace(CARRIED, replay_window_ms=(0,), dedup_window_ms=(0,), begins=10),
@@ -87,7 +87,7 @@ def _bare(requests: dict[str, int], faults: dict[str, int], **changes: Any) -> P
 
 # Transactions of users hide what is written back. Once they are over it is read slowly: the reader stands
 # above its as-of, and all that it has read is done. (What is parked at once has one as-of.)
-HIDDEN: Final = _bare(
+HIDDEN: Final = bare(
     {"now": 60, "past": 10, "interval": 15},
     {"foreign-stall": 60, "target-leader-lost": 20, "stall-apply": 20, "empty": 10, "retention": 20},
     partitions=(1, 1),
@@ -100,13 +100,13 @@ HIDDEN: Final = _bare(
 )
 # Nothing waits for long, so nodes begin near the end. Little is written back: behind that a copy is the first
 # that has an as-of.
-COPIED: Final = _bare(
+COPIED: Final = bare(
     {"now": 60, "past": 10, "interval": 4, "copied": 40},
     {"crash-leader": 10, "empty": 20, "retention": 20},
     retention_ms=(1_500,),
 )
 # Occurrences are carried several times before they are due, and their chains are cancelled by their sources.
-CHAINED: Final = _bare(
+CHAINED: Final = bare(
     {"interval": 40, "cancel-source": 40, "now": 3},
     {"empty": 20, "retention": 40},
     request_count=(60, 80),
@@ -136,7 +136,7 @@ ENDED_CHAINS: Final = replace(
 )
 # A broker's clock that is ahead by seconds and is set back, and ids that are done at once: its timestamps
 # make them unknown, so they hold nothing, and are asked for as soon as it is set back.
-SET_BACK: Final = _bare(
+SET_BACK: Final = bare(
     {"now": 20, "id-now": 40, "id-keep": 60},
     {"broker-clock-step": 40, "crash-leader": 5, "empty": 10, "retention": 10},
     partitions=(1, 1),
