@@ -77,6 +77,20 @@ def looked(last: Told | None, look: Look, *, is_first: bool = False) -> Told:
     return Told(look.topic_id, begin, look.end, look.leader_epoch, written_ms, since_ms)
 
 
+def lacks(told: Told | None, look: Look, since_ms: int) -> str | None:
+    """Why what was told at that time or later may not all be there; None: it is. `told`: what the last
+    checkpoint says; `look`: what is there now.
+    """
+    if told is None:
+        return "no leader has looked at it yet"
+    if told.topic_id != look.topic_id:
+        return "it was made anew"
+    if look.end < told.end:
+        return "it has lost its end"
+    whole_since_ms = looked(told, look).whole_since_ms
+    return f"it has all since {whole_since_ms} alone" if whole_since_ms > since_ms else None
+
+
 def _anew(look: Look, since_ms: int) -> Told:
     return Told(look.topic_id, look.begin, look.end, look.leader_epoch, look.at_ms, since_ms)
 

@@ -25,7 +25,7 @@ from node.kafka.reader import OffsetsGone, TopicReader
 from node.kafka.topics import TIMEOUT_S, TopicMissing
 from store.checkpoint import Vector
 from store.keys import RecordId
-from store.told import Look, Told, looked
+from store.told import Look, Told, lacks
 
 POLL_S: Final = 0.1
 PROBE_BYTES: Final = 16_384  # one record is wanted
@@ -136,20 +136,12 @@ def _look(kafka_log: KafkaLog, topic_id: str, told: Told | None) -> Look:
 
 def _expect_whole(where: str, look: Look, told: Told | None, since_ms: int) -> None:
     """Raises `NotRebuildable` if what was told at that time or later may not be there."""
-    if told is None:
-        why = "no leader has looked at it yet"
-    elif told.topic_id != look.topic_id:
-        why = "it was made anew"
-    elif look.end < told.end:
-        why = "it has lost its end"
-    elif (whole_since_ms := looked(told, look).whole_since_ms) > max(0, since_ms - SLACK_MS):
-        why = f"it has all since {whole_since_ms} alone"
-    else:
-        return
-    raise NotRebuildable(
-        f"{where} may lack what was told since {since_ms}, for {why}: which requests since then were"
-        " duplicates is not known"
-    )
+    why = lacks(told, look, max(0, since_ms - SLACK_MS))
+    if why is not None:
+        raise NotRebuildable(
+            f"{where} may lack what was told since {since_ms}, for {why}: which requests since then were"
+            " duplicates is not known"
+        )
 
 
 def _read(reader: TopicReader, partition: int, begin: int, end: int) -> Iterator[LogRecord]:

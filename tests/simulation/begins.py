@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from delayline.headers import H_ID, H_OP, H_SOURCE, OP_CANCEL
 from delayline.names import MAX_OFFSET, parse_source
-from delayline.outcome_kinds import OutcomeKind
 from delayline.settings_versions import SettingsSource
 from node.kafka.applier import arrivals_of
 from node.kafka.fetch.records import ABORTED
@@ -19,9 +19,11 @@ from store.arrivals import Arrival
 from store.checkpoint import Checkpoint
 from store.keys import RecordId, RowKey
 from store.moves import is_cancelled_behind, last_request_of
+from store.replays import replayable
 from store.rows import (
     IndexEntry,
     RescheduleRow,
+    ScheduledRow,
     decode_index,
     decode_pending_answer,
     decode_row,
@@ -30,9 +32,11 @@ from store.rows import (
     is_reschedule,
     message_target,
 )
+from store.told import lacks
 from store.view import View
 from tests.simulation.host import Violation
-from tests.simulation.log import Entry, Fate
+from tests.simulation.log import Entry
+from tests.simulation.outcomes_topic import duplicates_of
 from tests.simulation.setup import LANE, UNREAD_MS
 from tests.simulation.stores import CrashableStore, MemoryStore
 
@@ -53,8 +57,31 @@ def open_view(
     if not any(view.reached().read.values()):
         _begin(name, view, world)
     if view.lacks_duplicates() is not None:
-        view.know_duplicates(duplicates(world))
+        view.know_duplicates(duplicates(world) if world.outcomes is None else world.outcomes.duplicates())
     return view
+
+
+def may_begin(store: CrashableStore, world: World) -> bool:
+    """Whether the outcomes tell a process which requests are duplicates, as far as it needs to know
+    (node/kafka/duplicates.py).
+    """
+    if world.outcomes is None:
+        return True
+    entry = world.checkpoints.last_own()
+    last = None if entry is None or entry.record is None else Checkpoint.decode(entry.record.value or b"")
+    view = _view(store, world.setup.partitions, world, world.versions)
+    applied, to = view.reached().applied, view.lacks_duplicates()
+    if not any(view.reached().read.values()) and last is not None and any(last.carried.values()):
+        applied, to = last.beginning(applied).applied, last.seen
+    asked = [
+        one.record.timestamp_ms
+        for number, end in (to or {}).items()
+        for one in world.topics[world.names.buffer][number].committed(applied[number], end)
+        if one.record is not None
+    ]
+    told, slack_ms = None if last is None else last.told, 2 * world.setup.skew_ms
+    look = world.outcomes.look(told, world.now_ms)
+    return not asked or lacks(told, look, max(0, min(asked) - slack_ms)) is None
 
 
 def lacks_records(view: View, world: World) -> bool:
@@ -87,12 +114,18 @@ def check_begins(world: World, checkpoints: Sequence[Checkpoint], most: int) -> 
     chosen = list(begins.values())
     if len(chosen) > most:
         chosen = world.rng.sample(chosen, most)
-    known = duplicates(world)
+    known, kept_ms = duplicates(world), _kept_ms(world, checkpoints)
     for one in chosen:
         full, begun = (MemoryStore() for _ in range(2))
         _read_all(full, world, one)
         _read_all(begun, world, one, known)
-        for name, of in (("rows", _waiting), ("ids", _counting), ("pending answers", _pending)):
+        compared = (
+            ("rows", _waiting),
+            ("ids", _counting),
+            ("pending answers", _pending),
+            ("messages to replay", partial(_replayable, kept_ms=kept_ms[one.order])),
+        )
+        for name, of in compared:
             wanted, found = of(full, world, one), of(begun, world, one)
             if wanted != found:
                 odd = sorted(set(wanted.items()) ^ set(found.items()), key=repr)
@@ -165,6 +198,28 @@ def _ended_by_source(world: World, partition: int, behind: int, checkpoint: Chec
     return found
 
 
+def _kept_ms(world: World, checkpoints: Sequence[Checkpoint]) -> dict[tuple[int, int], int]:
+    """By checkpoint, from which due time on all that is done has been kept: a rewind brings nothing back."""
+    highest_ms = accumulate((one.delivered_up_to_ms for one in checkpoints), max)
+    window_ms = world.setup.replay_window_ms
+    return {one.order: ms - window_ms for one, ms in zip(checkpoints, highest_ms, strict=True)}
+
+
+def _replayable(store: MemoryStore, world: World, checkpoint: Checkpoint, *, kept_ms: int) -> Entries:
+    """What is done, and a replay may reach. That a later one of its chain has followed it, one view knows of
+    that one, and another of its carry.
+    """
+    begin, end = keys.row(max(0, kept_ms), 0, 0), keys.end_of(keys.ROW)
+    found: Entries = {}
+    for raw_key, raw in store.scan(begin, end):
+        key = keys.timed(raw_key)
+        if checkpoint.frontier.done(key, message_target(raw)) and replayable(store, key, raw) is not None:
+            row = decode_row(raw)
+            assert isinstance(row, ScheduledRow), "it is a message"
+            found[key] = encode(msgspec.structs.replace(row, followed=False))
+    return found
+
+
 def _counting(store: MemoryStore, world: World, checkpoint: Checkpoint) -> Entries:
     """The index entries that lead to a row that waits, or that who asks to keep may find."""
     newest_ms = decode_vector(store.get(keys.NEWEST) or encode({}))
@@ -222,12 +277,5 @@ def _is_forgotten(
 
 
 def duplicates(world: World) -> frozenset[RecordId]:
-    """What the outcomes topic calls so."""
-    found: list[RecordId] = []
-    for entry in world.topics[world.names.outcomes][LANE].entries:
-        if entry.record is None or entry.transaction is None or entry.transaction.fate is not Fate.COMMIT:
-            continue
-        if json.loads(entry.record.value or b"")["outcome"] == OutcomeKind.DUPLICATE:
-            _, partition, offset = parse_source((entry.record.key or b"").decode())
-            found.append((partition, offset))
-    return frozenset(found)
+    """What has ever been called so."""
+    return duplicates_of(world.topics[world.names.outcomes][LANE].entries)

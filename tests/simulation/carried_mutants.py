@@ -22,10 +22,6 @@ def _carried(requests: dict[str, int], faults: dict[str, int] | None = None, **c
 
 EMPTIED: Final = _carried({}, {"empty": 40, "crash-leader": 20})
 KEPT: Final = _carried({"id-keep": 80, "id-now": 10}, {"empty": 40}, ids=(1, 4), dedup_window_ms=(300, 1_000))
-# A broker's clock that is ahead for a while: its timestamps are the newest for as long.
-SKEWED: Final = replace(
-    KEPT, faults=KEPT.faults | {"broker-clock-step": 40}, dedup_window_ms=(100,), replay_window_ms=(0,)
-)
 MOVED: Final = _carried(
     {"reschedule": 60, "run-now": 30, "id-future": 60, "id-far": 10},
     {"foreign-stall": 60, "empty": 20},
@@ -56,14 +52,6 @@ STALLED: Final = _carried(
     {"foreign-stall": 60, "crash-leader": 40, "empty": 40, "stall-apply": 30},
     retention_ms=(100, 400),
 )
-# A cancel comes while a move to a later time is on its way, and is read before it.
-STALLED_MOVES: Final = _carried(
-    {"reschedule": 60, "id-future": 40, "id-far": 60, "cancel": 60},
-    {"foreign-stall": 60, "stall-apply": 60, "commit-late": 30},
-    ids=(1, 3),
-    messages=(2, 3, 5),
-    retention_ms=(100,),
-)
 STOPPED: Final = _carried(
     {"reschedule": 40, "reject": 20, "missing": 20},
     {"operator-pause": 60, "empty": 60, "retention": 60},
@@ -84,6 +72,82 @@ PARKED: Final = _carried(
 HELD: Final = _carried({}, {"operator-pause": 60, "empty": 40}, replay_window_ms=(0,))
 REPLAYED: Final = _carried(
     {}, {"empty": 60, "crash-leader": 30}, operator_share=0.1, replay_window_ms=(2_000,)
+)
+
+
+def bare(requests: dict[str, int], faults: dict[str, int], **changes: Any) -> Profile:
+    """The profile of carrying with these requests and faults alone; what is done counts no more."""
+    return replace(
+        replace(CARRIED, replay_window_ms=(0,), dedup_window_ms=(0,), begins=10),
+        requests=dict.fromkeys(CARRIED.requests, 0) | requests,
+        faults=dict.fromkeys(CARRIED.faults, 0) | faults,
+        **changes,
+    )
+
+
+# Transactions of users hide what is written back. Once they are over it is read slowly: the reader stands
+# above its as-of, and all that it has read is done. (What is parked at once has one as-of.)
+HIDDEN: Final = bare(
+    {"now": 60, "past": 10, "interval": 15},
+    {"foreign-stall": 60, "target-leader-lost": 20, "stall-apply": 20, "empty": 10, "retention": 20},
+    partitions=(1, 1),
+    batches=(1,),
+    messages=(20, 100),
+    turns=(80, 8, 6, 6),
+    max_parks=(1, 3),
+    carry_rest_ms=(0,),
+    retention_ms=(1_500,),
+)
+# Nothing waits for long, so nodes begin near the end. Little is written back: behind that a copy is the first
+# that has an as-of.
+COPIED: Final = bare(
+    {"now": 60, "past": 10, "interval": 4, "copied": 40},
+    {"crash-leader": 10, "empty": 20, "retention": 20},
+    retention_ms=(1_500,),
+)
+# Occurrences are carried several times before they are due, and their chains are cancelled by their sources.
+CHAINED: Final = bare(
+    {"interval": 40, "cancel-source": 40, "now": 3},
+    {"empty": 20, "retention": 40},
+    request_count=(60, 80),
+    fault_count=(10, 20),
+    nodes=(2, 2),
+    partitions=(1, 1),
+    delay_ms=(0, 500),
+    messages=(100,),
+    quiet=0.7,
+    begins=40,
+    carry_rest_ms=(0,),
+    retention_ms=(100,),
+)
+# What is done may be replayed for longer than its chain lasts, and is carried meanwhile; each of the few
+# chains is cancelled more than once.
+ENDED_CHAINS: Final = replace(
+    CHAINED,
+    requests=CHAINED.requests | {"interval": 12, "cancel-source": 50, "now": 10},
+    faults=dict.fromkeys(CARRIED.faults, 0) | {"empty": 20, "crash-leader": 5},
+    fault_count=(4, 8),
+    quiet=0.5,
+    begins=20,
+    operator_share=0.0,
+    replay_window_ms=(3_000,),
+    carry_rest_ms=(30,),
+    retention_ms=(600, 1_200),
+)
+# A broker's clock that is ahead by seconds and is set back, and ids that are done at once: its timestamps
+# make them unknown, so they hold nothing, and are asked for as soon as it is set back.
+SET_BACK: Final = bare(
+    {"now": 20, "id-now": 40, "id-keep": 60},
+    {"broker-clock-step": 40, "crash-leader": 5, "empty": 10, "retention": 10},
+    partitions=(1, 1),
+    ids=(1, 2),
+    delay_ms=(0, 50),
+    skew_ms=(2_000,),
+    transactional_share=0.0,
+    messages=(20, 100),
+    dedup_window_ms=(100, 300),
+    carry_rest_ms=(0,),
+    retention_ms=(1_500,),
 )
 
 
@@ -139,7 +203,7 @@ CARRYING: Final = (
         "rule 12, carried",
         "how far nothing is needed counts before what had been written back by then is applied",
         (Edit("store.carrying:Carrying.carried", "written_back.get(partition, 0)", "0"),),
-        STALLED_MOVES,
+        HIDDEN,
     ),
     Mutant(
         "carried-once-selected",
@@ -265,6 +329,20 @@ CARRYING: Final = (
         PARKED,
     ),
     Mutant(
+        "followed-by-what-goes-on-is-not-said",
+        "rule 12, a selection takes carries",
+        "what is done does not say in its carry that its chain goes on",
+        (Edit("store.carrying:Carrying._with_what_followed", "goes_on or is_over", "is_over"),),
+        ENDED_CHAINS,
+    ),
+    Mutant(
+        "followed-by-what-is-cancelled-is-not-said",
+        "rule 12, a selection takes carries",
+        "what is done does not say in its carry that its chain has gone on and was cancelled",
+        (Edit("store.carrying:Carrying._with_what_followed", "goes_on or is_over", "goes_on"),),
+        ENDED_CHAINS,
+    ),
+    Mutant(
         "lower-since-unnoticed",
         "rule 12, carried",
         "what comes with a since from before where it was looked is not looked at",
@@ -380,11 +458,18 @@ CARRYING: Final = (
         ENDED,
     ),
     Mutant(
+        "followed-leads-to-its-row",
+        "rule 12, at apply",
+        "what is done and was followed is restored as if a cancel could still remove it",
+        (Edit("store.apply:BatchApply._restore_names", "row.followed", "False"),),
+        ENDED_CHAINS,
+    ),
+    Mutant(
         "restored-without-its-source",
         "rule 12, at apply",
         "a cancel by source does not find what was carried",
         (Edit("store.apply:BatchApply._restore_names", "known is None or known.origin < origin", "False"),),
-        ENDED,
+        CHAINED,
     ),
     Mutant(
         "restored-without-a-due-entry",
@@ -404,7 +489,7 @@ CARRYING: Final = (
                 "{}",
             ),
         ),
-        STALLED,
+        COPIED,
     ),
     Mutant(
         "begins-without-the-newest-timestamp",
@@ -417,7 +502,7 @@ CARRYING: Final = (
                 "self.heard.newest_ms",
             ),
         ),
-        SKEWED,
+        SET_BACK,
     ),
     Mutant(
         "keeps-by-the-log-alone",

@@ -43,6 +43,7 @@ SHARED: Final = frozenset(
         "retention",
         "settings-changed",
         "leaderless",
+        "outcomes-lost",
     )
 )
 SESSION_MS: Final = 400
@@ -100,8 +101,8 @@ def _strike_shared(world: World, fault: str) -> None:
         _remove_records(world)
     elif fault == "settings-changed":
         world.settings_operator.change(rng.choice((0, 0, 20, 300, 1_000)))
-    elif fault == "leaderless":
-        _stop_all(world)
+    elif fault in {"leaderless", "outcomes-lost"}:
+        _stop_all(world) if fault == "leaderless" else world.lose_outcomes()
     elif fault.startswith("key"):
         world.change_key() if fault == "key-changed" else world.lose_keys()
     elif "checkpoint" in fault:
@@ -194,7 +195,7 @@ def crash(world: World, node: Node, *, emptied: bool) -> None:
     assert process is not None, "only the living die"
     process.kill()
     node.process = None
-    if world.retention is not None and not world.retention.spares(node):
+    if not world.spares(node):
         pass  # nobody might have what it would lose
     elif emptied:
         node.store.empty()

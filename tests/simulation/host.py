@@ -18,6 +18,7 @@ from tests.simulation.setup import Setup
 
 if TYPE_CHECKING:
     from tests.simulation.changes import Eras
+    from tests.simulation.outcomes_topic import OutcomesTopic
 
 
 class Killed(BaseException):
@@ -47,6 +48,7 @@ class World(Protocol):
     target_topics: frozenset[str]
     leaderless: set[str]  # targets that take nothing for now
     asked: list[OperatorRequest]  # by operators, numbered from 1
+    outcomes: OutcomesTopic | None  # as brokers have it; None: nothing of it is ever lost
 
     @property
     def versions(self) -> SettingsVersions:

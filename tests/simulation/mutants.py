@@ -36,10 +36,11 @@ from tests.simulation.settings_mutants import CHANGING
 from tests.simulation.signed_mutants import SIGNED
 from tests.simulation.snapshot_mutants import SNAPSHOT
 from tests.simulation.source_mutants import SOURCES
+from tests.simulation.told_mutants import TELLING
 
 MUTANTS: Final = (
     *(*NUMBERED, *AWAITED, *HELD, *OTHERS, *SOURCES, *SIGNED, *PARTITIONS, *LATEST_KNOWN, *CLOCKS),
-    *(*CARRYING, *CHANGING, *SNAPSHOT),
+    *(*CARRYING, *TELLING, *CHANGING, *SNAPSHOT),
 )
 BROKEN: Final = frozenset(
     {"AttributeError", "ImportError", "NameError", "SyntaxError", "TypeError", "UnboundLocalError"}

@@ -43,6 +43,7 @@ from store.overrun import MOST_OVERRUNS
 from store.rows import message_target
 from store.selection import Paused, next_due_ms, select
 from store.taking import MOST_WALKED
+from store.told import Look
 from tests.simulation.begins import lacks_records, open_view
 from tests.simulation.changes import KnownSettings
 from tests.simulation.eras import latest, repeats
@@ -65,6 +66,8 @@ KEYS_ASKED: Final = 0.05
 LOOKED_UP_MS: Final = (5, 2_500)
 TOLD_ANEW: Final = 0.1
 """How often the brokers have been asked since which offsets are how old."""
+LOOKED_ANEW: Final = 0.03
+"""How often it looks anew at the outcomes, where some of them may be lost."""
 MOST_HELD: Final = 3
 """Checkpoints at which a leadership may wait for its position: a jump is seen, and proven, by a heartbeat."""
 
@@ -117,8 +120,7 @@ class Process:
         self.store = node.store
         self._node = node
         self.dead = False
-        self.paused = self.cut_off = False
-        self.resign_asked = False
+        self.paused = self.cut_off = self.resign_asked = False
         self.role = "none"
         self.apply_stalled = self.follower_stalled = False
         self.armed: list[str] = []
@@ -134,6 +136,7 @@ class Process:
         self._fetched: Vector = self.view.reached().read
         self._old: Vector = dict.fromkeys(self._partitions, 0)
         self._ends_untold: Vector = {}
+        self._look: Look | None = None
         self._own = OwnCheckpoints(setup.names.checkpoint)
         self._followed = 0
         self._leader_epoch = self._checkpoints.leader_epoch
@@ -259,8 +262,13 @@ class Process:
             }
         return self._old
 
-    def outcomes(self) -> None:
-        """See `LogAge`: nothing is told but what is there, and nothing of it goes."""
+    def outcomes(self) -> Look | None:
+        """See `LogAge`: it looks now and then. None where nothing of it goes."""
+        topic, rng = self.world.outcomes, self.world.rng
+        if topic is not None and (self.world.calm or rng.random() < LOOKED_ANEW):
+            last = self.view.checkpoint
+            self._look = topic.look(None if last is None else last.told, self.world.now_ms + self.skew_ms)
+        return self._look
 
     def kill(self) -> None:
         """Ends the process, wherever it is."""
@@ -725,10 +733,11 @@ class Process:
 
     def keep_house(self) -> None:
         """One turn of housekeeping: prunes, or takes the next step towards forgetting ids. Now and then it
-        asks for the keys.
+        asks for the keys, and looks at the outcomes.
         """
         if self.ring is not self._ensemble.ring and self.world.rng.random() < KEYS_ASKED:
             self.renew_keys()
+        self.outcomes()
         chance = self.world.rng.random()
         if chance < 0.4:
             self.view.prune()

@@ -211,6 +211,15 @@ SNAPSHOTS: Final = replace(
     retention_ms=(400, 1_500),
 )
 
+# The outcomes topic is made anew, loses its end or its beginning, and changes its leader, while requests ask
+# to keep what is there, and nodes lose their stores.
+OUTCOMES_LOST: Final = replace(
+    CARRIED,
+    requests=CARRIED.requests | {"id-keep": 60},
+    faults=CARRIED.faults | {"retention": 0, "empty": 40, "outcomes-lost": 30},
+    ids=(1, 4),
+)
+
 PROFILES: Final = {
     "default": DEFAULT,
     "checkpoints-lost": CHECKPOINTS_LOST,
@@ -226,4 +235,5 @@ PROFILES: Final = {
     "begins": BEGINS,
     "year": YEAR,
     "snapshots": SNAPSHOTS,
+    "outcomes-lost": OUTCOMES_LOST,
 }

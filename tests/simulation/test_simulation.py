@@ -20,6 +20,7 @@ from tests.simulation.profile import (
     CHECKPOINTS_LOST,
     CHECKPOINTS_TRUNCATED,
     KEYS_LOST,
+    OUTCOMES_LOST,
     PARTITIONS_ADDED,
     SETTINGS,
     SHORT_YEAR,
@@ -37,6 +38,7 @@ WITH_CARRYING = 20
 SHORT_YEARS = 3
 WITH_SNAPSHOTS = 15
 WITH_CHANGES = 15
+WITH_LOST_OUTCOMES = 20
 
 
 @cache
@@ -104,6 +106,11 @@ def test_settings_that_change_all_the_time_cost_nothing() -> None:
 
 def test_nodes_that_begin_with_a_peers_store_cost_nothing() -> None:
     failures = [run_seed(seed, SNAPSHOTS).failure for seed in range(WITH_SNAPSHOTS)]
+    assert [failure for failure in failures if failure is not None] == []
+
+
+def test_outcomes_that_are_lost_keep_nodes_from_beginning_and_cost_nothing_else() -> None:
+    failures = [run_seed(seed, OUTCOMES_LOST).failure for seed in range(WITH_LOST_OUTCOMES)]
     assert [failure for failure in failures if failure is not None] == []
 
 

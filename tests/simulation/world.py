@@ -20,11 +20,13 @@ from node.core.ports import Pauses
 from store.checkpoint import Checkpoint
 from store.operations import OperatorRequest, ReplayRequest, SkipRequest, StopReplay
 from tests.simulation import faults, forgeries
+from tests.simulation.begins import may_begin
 from tests.simulation.changes import Eras, Operator
 from tests.simulation.coordinator import TransactionalId
 from tests.simulation.host import Host
 from tests.simulation.log import Fate, Partition, Topics, Transaction
 from tests.simulation.model import row_of
+from tests.simulation.outcomes_topic import OutcomesTopic
 from tests.simulation.process import Node, Process
 from tests.simulation.profile import Profile
 from tests.simulation.requests import FAR_MS, TARGETS, Request, Users
@@ -93,6 +95,7 @@ class World:
         self._wanted_version: list[tuple[int, int]] = []
         self._wanted_known: tuple[dict[int, int], int] = ({}, 0)
         self.settings_operator = Operator(self)
+        self.outcomes = OutcomesTopic(self) if profile.faults.get("outcomes-lost") else None
         names = [f"n{number}" for number in range(self.setup.nodes)]
         self.nodes = [Node(name, new_store(name), self.draw_skew_ms(), self.setup.keyring) for name in names]
         self.retention = Retention(self) if profile.by_age else None
@@ -177,6 +180,10 @@ class World:
         """Starts a node's next process."""
         if self.retention is not None and not self.retention.lets_start(node.store):
             self.after(AWAIT_MS, lambda: self.start(node))  # it refuses until what waits has been carried
+        elif node.process is None and not may_begin(node.store, self):
+            node.store.empty()  # where it has died on the way, an operator takes what it has
+            if not self.calm:  # then it is asked all the time
+                self.after(AWAIT_MS, lambda: self.start(node))
         elif node.process is None:
             node.process = Process(node, self, self.ensemble)
             self.note("start", node.name)
@@ -238,6 +245,22 @@ class World:
         if last is None or last.record is None:
             return {}
         return Checkpoint.decode(last.record.value or b"").carried
+
+    def spares(self, node: Node) -> bool:
+        """Whether a node that dies may lose what it has: else nobody might have it."""
+        if self.retention is not None:
+            return self.retention.spares(node)
+        others = [one.process for one in self.nodes if one is not node and one.process is not None]
+        return self.outcomes is None or any(one.view.lacks_duplicates() is None for one in others)
+
+    def lose_outcomes(self) -> None:
+        """Something of the outcomes topic is gone, or its leader; not before the lane has needed it."""
+        assert self.outcomes is not None, "the profile has it"
+        own = self.checkpoints.own(0, self.checkpoints.stable_end)
+        known = [Checkpoint.decode(one.record.value or b"") for one in own if one.record is not None]
+        told = [one.told for one in known if one.told is not None]
+        if told or any(any(one.carried.values()) for one in known):
+            self.outcomes.lose(told)
 
     def forge_checkpoint(self) -> None:
         """A stranger writes to the checkpoint topic."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from store.told import EpochEnd, Look, Told, looked
+from store.told import EpochEnd, Look, Told, lacks, looked
 
 KNOWN = Told("a", begin=10, end=20, leader_epoch=3, written_ms=5_000, whole_since_ms=1_000)
 
@@ -100,3 +100,21 @@ def test_a_later_leader_that_was_not_asked_about_what_is_known_tells_nothing(
     earlier: EpochEnd | None,
 ) -> None:
     assert looked(KNOWN, Look("a", 10, 25, 5, 900, 9_000, earlier)) == KNOWN
+
+
+@pytest.mark.parametrize(
+    ("told", "look", "why"),
+    [
+        (None, Look("a", 0, 3, 3, 900, 9_000), "no leader has looked at it yet"),
+        (KNOWN, Look("b", 0, 30, 3, 900, 9_000), "it was made anew"),
+        (KNOWN, Look("a", 10, 19, 4, 900, 9_000, EpochEnd(3, 19)), "it has lost its end"),
+        (KNOWN, Look("a", 10, 25, 4, 900, 9_000, EpochEnd(3, 19)), "it has all since 9000 alone"),
+        (KNOWN, Look("a", 12, 25, 3, 1_501, 9_000), "it has all since 1501 alone"),
+        (KNOWN, Look("a", 12, 25, 3, 1_500, 9_000), None),
+    ],
+    ids=["unknown", "anew", "shorter", "grown past it", "too short", "whole"],
+)
+def test_who_begins_looks_whether_what_was_told_since_a_time_is_there(
+    told: Told | None, look: Look, why: str | None
+) -> None:
+    assert lacks(told, look, since_ms=1_500) == why
