@@ -55,6 +55,7 @@ def doubled(number, by=2):
 MOST_SEEDS = 20  # of each profile
 RICH = (
     "carried",
+    "outcomes-lost",
     "snapshots",
     "settings",
     "paused",
