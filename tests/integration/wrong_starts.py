@@ -180,7 +180,7 @@ _STACK = (
     Row("the verdict's folder is not there", "demo --json {dir}/nowhere/verdict.json", 2),
     Row("no such ledger", "audit --ledger {dir}/none.jsonl", 2),
     Row("a watch with nowhere to keep what is open", "audit watch", 2),
-    Row("a watch, with an option before its name", f"audit --grace 5 {WATCH}", 2),
+    Row("a watch, with an option before its name", "audit --grace 5 watch --state {dir}/watch", 2),
     Row("a watch, a folder that may not be written", "audit watch --state {dir}/sealed/watch", 2),
     Row("a watch, an address of its page that is none", f"{WATCH} --http nowhere", 2),
     Row("a watch, the port of its page is taken", f"{WATCH} --http 127.0.0.1:{{silent_port}}", 5),
