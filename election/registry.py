@@ -402,11 +402,19 @@ class Registry:
         """
         return self._take(self._znodes.tables_run(place), run)
 
+    def tables_run(self, place: str) -> BulkRun | None:
+        """Whose turn it is to export tables into that place. Malformed, Newer."""
+        path = self._znodes.tables_run(place)
+        return self._persistently(lambda: self._run_at(path))
+
+    def _run_at(self, path: str) -> BulkRun | None:
+        found = self._look_at(path)
+        return None if found is None else decode_bulk_run(found[0], path)
+
     def _take(self, path: str, run: BulkRun) -> BulkRun | None:
         def attempt() -> BulkRun | None:
-            found = self._look_at(path)
-            if found is not None:
-                there = decode_bulk_run(found[0], path)
+            there = self._run_at(path)
+            if there is not None:
                 return None if there == run else there
             self._session.create(path, encode(run), ephemeral=True)
             return None

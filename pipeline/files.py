@@ -38,6 +38,10 @@ class Files(Protocol):
         """May be done again: where `name` is gone, and `to` is there, it has been done."""
         ...
 
+    def delete_empty(self, folder: str) -> None:
+        """A folder, unless something is in it, or comes meanwhile; it may be gone already."""
+        ...
+
     def delete(self, name: str) -> None:
         """A file, or a folder with all that is in it; it may be gone already."""
         ...

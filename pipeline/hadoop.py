@@ -86,15 +86,22 @@ class HadoopFiles:
         self._rename(half, name)
 
     def move(self, name: str, to: str) -> None:
-        if not self.exists(name):
-            if self.exists(to):
+        is_there, was_copied = self.exists(name), self.exists(to)
+        if not is_there:
+            if was_copied:
                 return
             raise WrongInput(f"{self.path}: {name} is gone, which was to go to {to}: was it taken away?")
-        with self._refused():
-            # An object store copies: of a copy that was interrupted both are there.
-            self._hadoop.delete(self._at(to), False)
+        if was_copied:
+            # An object store copies: of a copy that was interrupted both are there. Elsewhere a run that goes
+            # on late must not take away what another one has moved since it has looked.
+            self.delete(to)
         self._make(to.rpartition("/")[0])
         self._rename(name, to)
+
+    def delete_empty(self, folder: str) -> None:
+        with self._refused():
+            if self._hadoop.exists(self._at(folder)) and not self._hadoop.listStatus(self._at(folder)):
+                self._hadoop.delete(self._at(folder), False)
 
     def delete(self, name: str) -> None:
         with self._refused():

@@ -53,11 +53,13 @@ class Turn:
         self._ends.close()
 
     def require(self) -> None:
-        """Returns if it is still this run's turn."""
+        """Returns if it is still this run's turn: that is over with its session, whoever has come since."""
         assert self._znodes is not None, "it has begun"
-        other = self._znodes.take_tables(self._place, self._mine)
-        if other is not None:
-            raise self._taken(other)
+        now = self._znodes.tables_run(self._place)
+        if now is None:
+            raise ConflictError(f"this export into {self._path} was away for too long: begin it again")
+        if now != self._mine:
+            raise self._taken(now)
 
     def _taken(self, other: BulkRun) -> ConflictError:
         return ConflictError(

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.errors import Conflict, WrongInput
 from pipeline.hadoop import HadoopFiles
-from pipeline.tables.commits import OWN, PARQUET, STAGING, STATE, Commits
+from pipeline.tables.commits import OWN, PARQUET, STATE, Commits
 from pipeline.tables.marker import Card, Counts, Done, decode, encode
 from pipeline.tables.rows import Split
 from pipeline.tables.schema import CLOSED, DAY, OPEN, TABLES
@@ -90,14 +90,15 @@ class Place:
         """All that a run has found becomes part of the tables. `before`: what it has begun from. `require`
         raises unless it is still this run's turn.
         """
-        staging = f"{STAGING}/{uuid.uuid4().hex}"
+        number = 0 if before is None else before.number + 1
+        staging = self._commits.aside(number)
         self._states.write(one.marker.folder, one.state)
         for name, split in rows.items():
             self._stage(f"{staging}/{name}/state={CLOSED}", name, split.closed)
             if split.open is not None:
                 self._stage(f"{staging}/{name}/state={OPEN}", name, split.open)
         done = Done(
-            number=0 if before is None else before.number + 1,
+            number=number,
             folder=one.marker.folder,
             proven_up_to_ms=one.marker.proven_up_to_ms,
             rows={name: self._counts(name, staging, before) for name in rows},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -20,13 +22,16 @@ class Killed(Exception):
 
 
 class MemoryFiles:
-    """Files by name; dies before the step that `steps` counts down to, if that is given."""
+    """Files by name; dies before the step that `steps` counts down to, if that is given. `meanwhile`: what
+    somebody else does there instead.
+    """
 
     path = "/tables"
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.steps: int | None = None
+        self.meanwhile: Callable[[], None] | None = None
 
     def exists(self, name: str) -> bool:
         return name in self.files
@@ -43,63 +48,77 @@ class MemoryFiles:
         return self.files[name]
 
     def write(self, name: str, content: bytes) -> None:
-        assert name not in self.files, "no name is written a second time"
         self._step()
-        self.files[f"{OWN}/half-{name.rpartition('/')[2]}"] = content
+        half = f"{OWN}/half-{name.rpartition('/')[2]}-{len(self.files)}"
+        self.files[half] = content
         self._step()
-        self.files[name] = self.files.pop(f"{OWN}/half-{name.rpartition('/')[2]}")
+        if half not in self.files:
+            raise WrongInput(f"{half} cannot be renamed")
+        self.files[name] = self.files.pop(half)
 
     def move(self, name: str, to: str) -> None:
+        """Where files are renamed: of a name and where it is to go, one is there."""
         self._step()
-        if name in self.files:
-            self.files[to] = self.files.pop(name)
-        elif to not in self.files:
+        is_there = name in self.files
+        if not is_there and to not in self.files:
             raise WrongInput(f"{name} is gone")
+        if is_there:
+            self._step()
+            if name not in self.files:
+                raise WrongInput(f"{name} cannot be renamed")
+            self.files[to] = self.files.pop(name)
+
+    def delete_empty(self, folder: str) -> None:
+        """There are no folders."""
 
     def delete(self, name: str) -> None:
         """File by file: of a folder a part may be gone."""
         for one in sorted(self.files):
             if one == name or one.startswith(f"{name}/"):
                 self._step()
-                del self.files[one]
+                self.files.pop(one, None)
 
     def _step(self) -> None:
         if self.steps is not None:
             self.steps -= 1
             if self.steps < 0:
-                raise Killed
+                self.steps = None
+                if self.meanwhile is None:
+                    raise Killed
+                self.meanwhile()
 
     @property
     def tables(self) -> dict[str, bytes]:
         return {name: content for name, content in self.files.items() if name.endswith(PARQUET)}
 
 
-def done(number: int) -> Done:
+def done(number: int, who: str = "") -> Done:
     return Done(
         number=number,
-        folder=f"round-{number}",
+        folder=f"round-{number}{who}",
         proven_up_to_ms=number,
         rows={"requests": Counts(number, 1, 1), "messages": Counts(0, 0, 0)},
         round=NO_ROUND,
     )
 
 
-def run(files: MemoryFiles, number: int) -> None:
+def run(files: MemoryFiles, number: int, who: str = "") -> None:
     """As an export does: settles, writes aside, commits. Each run has a closed file more, and an open one."""
     commits = Commits(files)
     before = commits.settle()
-    assert before == (done(number - 1) if number else None)
-    staging = f"{STAGING}/{number}-{len(files.files)}"
+    if (before.number if before else -1) != number - 1:
+        raise Conflict("that has been done")
+    staging, file = commits.aside(number), f"{number}{who}{PARQUET}"
     aside = {
-        f"{STATE}/round-{number}/requests/a": b"kept",
-        f"{staging}/requests/state=closed/day=1/{number}{PARQUET}": b"closed",
-        f"{staging}/requests/state=open/day=1/{number}{PARQUET}": b"open",
-        f"{staging}/messages/state=closed/day=2/{number}{PARQUET}": b"message",
+        f"{STATE}/round-{number}{who}/requests/a": b"kept",
+        f"{staging}/requests/state=closed/day=1/{file}": b"closed",
+        f"{staging}/requests/state=open/day=1/{file}": b"open",
+        f"{staging}/messages/state=closed/day=2/{file}": b"message",
     }
     for name, content in aside.items():
         files._step()
         files.files[name] = content
-    commits.commit(staging, before, done(number))
+    commits.commit(staging, before, done(number, who))
 
 
 def whole(runs: int) -> MemoryFiles:
@@ -165,9 +184,42 @@ def test_a_run_whose_turn_is_over_changes_nothing() -> None:
     files = whole(2)
     before = Commits(files).settle()
     run(files, 2)
-    with pytest.raises(Conflict, match="another run has ended meanwhile"):
+    with pytest.raises(Conflict, match="another run has come first"):
         Commits(files).commit(f"{STAGING}/late", before, done(2))
     assert files.files == UNDISTURBED.files
+
+
+@pytest.mark.parametrize("step", range(steps_of_a_run()))
+@pytest.mark.parametrize("until", [None, *range(0, steps_of_a_run(), 2)])
+def test_a_run_that_stood_still_at_any_step_takes_nothing_from_the_next(step: int, until: int | None) -> None:
+    """`until`: the next one goes so far itself, and is killed; None: to its end."""
+
+    def next_run() -> None:
+        files.steps = until
+        files.meanwhile = None
+        number = 2 if Commits(files).settle() == done(1) else 3
+        run(files, number, "-next")
+
+    files = whole(2)
+    files.steps, files.meanwhile = step, lambda: suppressed(next_run, Killed)
+    suppressed(lambda: run(files, 2, "-late"), Conflict, WrongInput)
+    files.steps = None
+    last = Commits(files).settle()
+    assert last is not None
+    names = {name for name in files.tables if not name.startswith(OWN)}
+    for number in range(last.number + 1):
+        of_number = {
+            name for name in names if re.search(rf"/{number}(-\w+)?{PARQUET}", name) and "closed" in name
+        }
+        assert len(of_number) == 2, f"each row once: {names}"
+        assert len({name.rpartition("/")[2] for name in of_number}) == 1, f"of one run: {names}"
+    assert len([name for name in names if "state=open" in name]) == 1, f"the open ones of the last: {names}"
+    assert f"{STATE}/{last.folder}/requests/a" in files.files
+
+
+def suppressed(do: Callable[[], None], *errors: type[Exception]) -> None:
+    with suppress(*errors):
+        do()
 
 
 def test_an_intent_that_came_too_late_is_nothing() -> None:
