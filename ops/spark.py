@@ -160,6 +160,7 @@ _BULK = {
     # A task that is run anew, because a worker was lost, may have sent before. It can tell that it is run
     # anew, but not that its whole stage is: so no stage is.
     "spark.stage.maxConsecutiveAttempts": "1",
+    "spark.stage.ignoreDecommissionFetchFailure": "false",  # that would be no attempt, and the stage run anew
 }
 _BULK_SQL = {
     "spark.sql.ansi.enabled": "false",  # what cannot be cast is null, and rejected by itself

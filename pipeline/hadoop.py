@@ -19,11 +19,18 @@ _CLASSES: Final = re.compile(r"^(?:[\w.$]+(?:Exception|Error): )+")
 """What Java says first."""
 
 
+_PATTERN: Final = re.compile(r"[\[\]{}*?]")
+
+
 class HadoopFiles:
     """Implements `Files`. Raises `WrongInput` for whatever the file system refuses."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = path.rstrip("/") or "/"
+        if _PATTERN.search(self.path):
+            raise WrongInput(
+                f"{path}: to Spark a name with one of []{{}}*? is a pattern: name another folder"
+            )
         # PySpark has no other way to a file system that is Spark's.
         self._jvm = cast("Any", spark._jvm)  # noqa: SLF001
         with self._refused():

@@ -74,7 +74,8 @@ class Life:
                     break
                 time.sleep(max(0.0, begun_s + self._every_s - time.monotonic()))
         except KeyboardInterrupt:
-            pass  # it may end at any point
+            if once:
+                raise  # nothing is proven
         return 1 if rounds.marker is not None and any(rounds.marker.open.values()) else 0
 
     def _round(

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from ops.errors import ConfigError
 from pipeline.watch.journal import Journal
 from pipeline.watch.marker import Marker
-from pipeline.watch.round import Round, WatchConfig, first_round, next_round
+from pipeline.watch.round import WatchConfig, first_round, next_round
 from pipeline.watch.state import StateFolder
 
 
@@ -38,19 +38,41 @@ class Rounds:
         """
         self._spark = spark
         self._config = config
-        self._folder = StateFolder(spark, state)
-        self._folder.require_writable()
+        self._anew = anew
         audited = config().audit
-        self._journal = Journal(audited)
-        self.marker = None if anew else self._journal.last()
-        if self.marker is not None and not self._folder.has(self.marker.folder):
+        self._folder = StateFolder(spark, f"{state}/{audited.names.cluster}")
+        self._folder.require_writable()
+        last = None if anew else Journal(audited).last()  # a watch that is refused ends no other one
+        if last is not None and not self._folder.has(last.folder):
             raise ConfigError(
-                f"{state} has no {self.marker.folder}, where by {audited.names.audit} the last round has"
-                " ended: give the --state of that watch, or --anew to audit everything once more"
+                f"{state} has no {audited.names.cluster}/{last.folder}, where by {audited.names.audit} the"
+                " last round has ended: give the --state of that watch, or --anew to audit everything once"
+                " more"
             )
+        self.marker: Marker | None = None
+        self._journal: Journal | None = None
+        self._begun()
 
     def next(self) -> Ended:
-        """One round, committed."""
+        """One round, committed. If it fails, what counts is what stands in the audit topic."""
+        journal = self._begun()
+        try:
+            return self._round(journal)
+        except BaseException:
+            self._journal = None
+            raise
+
+    def _begun(self) -> Journal:
+        """At the start, and after a round that has failed: what that has left goes."""
+        if self._journal is None:
+            journal = Journal(self._config().audit)
+            journal.begin()
+            self.marker = None if self._anew else journal.last()
+            self._folder.keep_only(None if self.marker is None else self.marker.folder)
+            self._journal = journal
+        return self._journal
+
+    def _round(self, journal: Journal) -> Ended:
         marker, config = self.marker, self._config()
         one = None
         if marker is not None:
@@ -58,12 +80,9 @@ class Rounds:
         anew = one is None
         if one is None:
             one = first_round(self._spark, config, number=0 if marker is None else marker.number + 1)
-        return self._commit(one, anew=anew and marker is not None)
-
-    def _commit(self, one: Round, *, anew: bool) -> Ended:
         self._folder.write(one.marker.folder, one.state)
         found, cleared = one.found.count(), one.cleared.count()
-        self._journal.commit(one.found, one.cleared, one.marker)
-        self.marker = one.marker
+        journal.commit(one.found, one.cleared, one.marker)
+        self.marker, self._anew = one.marker, False
         self._folder.keep_only(one.marker.folder)
-        return Ended(one.marker, found, cleared, one.in_full, anew)
+        return Ended(one.marker, found, cleared, one.in_full, anew and marker is not None)

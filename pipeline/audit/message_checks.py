@@ -169,7 +169,7 @@ def _false_death(bounds: Bounds) -> Column:
     letter, ending, expire_at_ms = F.col("letter"), F.col("ending"), F.col("row.expire_at_ms")
     code = letter["code"]
     expired = code == RejectCode.EXPIRED
-    early_ms = expire_at_ms - ending["at_ms"]
+    early_ms = F.try_subtract(expire_at_ms, ending["at_ms"])  # both may be anybody's
     skipped = ending["outcome"] == OutcomeKind.SKIPPED
     by_operator = F.col("row.skipped") | (F.col("row.settled_by") <= F.col("whole_from"))
     alone = (ending["at_ms"] > bounds.letters_edge_ms) & ~skipped

@@ -8,6 +8,7 @@ last time that it was so. Whoever takes the job over waits as long before it rea
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from types import TracebackType
@@ -45,6 +46,11 @@ class Held(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(held, zookeeper=held.zookeeper | {"auth_data": pairs})
 
 
+def _now_s() -> float:
+    """By a clock that goes on while the machine is suspended, where there is one: others' clocks do."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+
+
 class Lease:
     """One task's. `require` is for its own thread; another one looks."""
 
@@ -78,7 +84,7 @@ class Lease:
         """Raises SendingEnded unless the task may send."""
         if self._is_over:
             raise SendingEnded(f"{self._held.path} is this run's no more")
-        if time.monotonic() - self._confirmed_s > LEASE_S:
+        if _now_s() - self._confirmed_s > LEASE_S:
             raise SendingEnded(f"ZooKeeper did not say in time whether {self._held.path} is this run's yet")
 
     def _watch(self) -> None:
@@ -89,7 +95,7 @@ class Lease:
                 continue  # what was confirmed holds for its time
 
     def _look(self) -> None:
-        begun_s = time.monotonic()
+        begun_s = _now_s()
         try:
             self._session.sync(self._held.path)
             said, _ = self._session.read(self._held.path)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 DAY: Final = "day"
@@ -31,9 +31,18 @@ class Table:
         return ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
 
     def of(self, rows: DataFrame) -> DataFrame:
-        """The rows with these columns, of these types, and the `day`."""
-        typed = (F.col(name).cast(kind).alias(name) for name, kind in self.columns.items())
+        """The rows with these columns, of these types, and the `day`.
+
+        What is no UTF-8 in a text, which anybody may write into a header, is U+FFFD: for it readers of
+        Parquet refuse a whole column.
+        """
+        typed = (_typed(name, kind).alias(name) for name, kind in self.columns.items())
         return rows.select(*typed, DAY)
+
+
+def _typed(name: str, kind: str) -> Column:
+    typed = F.col(name).cast(kind)
+    return F.make_valid_utf8(typed) if kind == "string" else typed
 
 
 TABLES: Final[Mapping[str, Table]] = {

@@ -6,6 +6,7 @@ whatever becomes of the watch; and of two watches of a cluster the later one end
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,6 +21,8 @@ from pipeline.errors import KafkaFailed, KafkaSilent, PipelineError, WrongInput
 from pipeline.watch.marker import CLEARED, FOUND, Marker
 
 TIMEOUT_S: Final = 30.0
+MOST_TOLD: Final = 1_000
+"""Characters of a source, or of a detail."""
 ROUND: Final = b"round"
 _TAKEN_OVER: Final = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
@@ -29,7 +32,10 @@ class TakenOver(PipelineError):
 
 
 class Journal:
-    """One watch's. Raises `KafkaFailed`, `KafkaSilent`, and `TakenOver` once another one has begun."""
+    """One watch's. Raises `KafkaFailed`, `KafkaSilent`, and `TakenOver` once another one has begun.
+
+    After a `commit` that has failed it is of no use: whether that counts, another one's `last` says.
+    """
 
     def __init__(self, config: AuditConfig) -> None:
         self._config = config
@@ -44,7 +50,6 @@ class Journal:
                 "linger.ms": 20,
             }
         )
-        self._ask(lambda: self._producer.init_transactions(TIMEOUT_S))
         self._reader_config = {
             **quiet,
             "group.id": config.names.watch_transactional_id,
@@ -52,6 +57,10 @@ class Journal:
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
         }
+
+    def begin(self) -> None:
+        """From now on no other watch of the cluster commits a round."""
+        self._ask(lambda: self._producer.init_transactions(TIMEOUT_S))
 
     def last(self) -> Marker | None:
         """The end of the last round; None: there was none. Raises `WrongInput` if it cannot be read."""
@@ -87,7 +96,7 @@ class Journal:
     def _produce(self, key: bytes, value: bytes) -> None:
         while True:
             try:
-                self._producer.produce(self._topic, key=key, value=value, partition=0)
+                self._ask(lambda: self._producer.produce(self._topic, key=key, value=value, partition=0))
             except BufferError:
                 self._producer.poll(1.0)
             else:
@@ -113,12 +122,22 @@ class Journal:
         except KafkaException as error:
             if error.args[0].code() in _TAKEN_OVER:
                 raise TakenOver(
-                    f"another watch of cluster {self._config.names.cluster} has begun: this one ends"
+                    f"another watch of cluster {self._config.names.cluster} has begun, or this one has stood"
+                    " still for minutes: this one ends"
                 ) from error
             raise KafkaFailed(error.args[0], self._config.bootstrap_servers) from error
 
 
 def _records(rows: DataFrame, state: str, marker: Marker) -> Iterator[tuple[bytes, bytes]]:
     for row in rows.toLocalIterator():
-        told = {"state": state, **row.asDict(), "round": marker.number, "at_ms": marker.taken_ms}
-        yield f"{row['kind']}/{row['source']}".encode(), json.dumps(told).encode()
+        what = {name: _shortened(text) for name, text in row.asDict().items()}
+        told = {"state": state, **what, "round": marker.number, "at_ms": marker.taken_ms}
+        yield f"{what['kind']}/{what['source']}".encode(), json.dumps(told).encode()
+
+
+def _shortened(text: str) -> str:
+    """A record in a target may name a source of any length: it must not be too large to be told."""
+    if len(text) <= MOST_TOLD:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"{text[:MOST_TOLD]}... ({len(text)} characters, sha256 {digest})"

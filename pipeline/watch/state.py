@@ -11,6 +11,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.files import HALF
 from pipeline.hadoop import HadoopFiles
 
 _AT_ONCE: Final = 4
@@ -75,8 +76,8 @@ class StateFolder:
     def has(self, folder: str) -> bool:
         return self._files.exists(f"{folder}/ends/_SUCCESS")
 
-    def keep_only(self, folder: str) -> None:
-        """All others go."""
+    def keep_only(self, folder: str | None) -> None:
+        """All others go; None: all."""
         for name in self._files.names():
-            if name.startswith("round-") and name != folder:
+            if name.startswith(("round-", HALF)) and name != folder:
                 self._files.delete(name)

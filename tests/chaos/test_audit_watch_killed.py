@@ -39,6 +39,7 @@ class Watches:
         self.state = folder / "state"
         self._log = folder / "watch.log"
         self._begun: list[subprocess.Popen[bytes]] = []
+        self._left: set[str] = set()
         self._told: Tail | None = None
 
     def begin(self, *more: str) -> subprocess.Popen[bytes]:
@@ -48,6 +49,7 @@ class Watches:
             "DELAYLINE_CLUSTER": self._cluster.name,
             "SPARK_LOCAL_IP": HOST,
         }
+        self._left = self.kept
         delayline = Path(sys.executable).parent / "delayline"
         command = [str(delayline), "audit", "watch", "--state", str(self.state), "--every", "1", *more]
         with self._log.open("ab") as log:
@@ -62,9 +64,14 @@ class Watches:
         eventually(come, what, ROUND_S)
 
     def writes(self, name: str) -> bool:
-        """Whether a round that has not ended has this in its folder."""
-        ended = {marker.folder for marker in self.rounds()}
-        return any(path.parts[-2] not in ended for path in self.state.glob(f"round-*/{name}"))
+        """Whether a round of the last watch that has not ended has this in its folder."""
+        new = self.kept - self._left - {marker.folder for marker in self.rounds()}
+        return any(list(self.state.glob(f"*/{folder}/{name}")) for folder in new)
+
+    @property
+    def kept(self) -> set[str]:
+        """The folders of rounds that are there."""
+        return {path.name for path in self.state.glob("*/round-*")}
 
     def rounds(self) -> list[Marker]:
         return [Marker.decode(got.value or b"") for got in self.told() if got.key == ROUND]
@@ -125,7 +132,7 @@ def test_watches_that_are_killed_in_a_round_leave_nothing_out_and_tell_nothing_t
     rounds = watches.rounds()
     assert [one.number for one in rounds] == list(range(len(rounds)))
     assert rounds[-1].requests == len(repeated) * REQUESTS
-    assert {path.name for path in watches.state.glob("round-*")} == {rounds[-1].folder}
+    assert watches.kept == {rounds[-1].folder}
 
 
 def _repeat(cluster: Cluster, got: Got) -> str:
