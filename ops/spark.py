@@ -29,13 +29,13 @@ from pipeline.errors import WrongInput
 from pipeline.plans import are_few
 
 
-def audit_session(cores: int = 2, *, records: int = 0) -> SparkSession:
-    """Start Spark in this process, for an audit of so many.
+def audit_session(cores: int = 2, *, records: int | None = None) -> SparkSession:
+    """Start Spark in this process, for an audit of so many; None: nobody knows.
 
     Raises SetupError if there is no Java that it runs on, or the connector's jars cannot be had.
     """
     # Of a few, an audit is over before the optimising compiler has paid for itself.
-    compiler = " -XX:TieredStopAtLevel=1" if are_few(records) else ""
+    compiler = " -XX:TieredStopAtLevel=1" if records is not None and are_few(records) else ""
     own = _AUDIT | {"spark.driver.extraJavaOptions": f"-XX:+UseSerialGC{compiler}"}
     return _session(f"local[{cores}]", "delayline audit", own)
 

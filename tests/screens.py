@@ -54,7 +54,7 @@ def shoot(pages: list[Path], folder: Path) -> None:
 
 def _of_planted(file: Path) -> Path:
     with tempfile.TemporaryDirectory() as scratch, LocalStack(Path(scratch) / "stack") as stack:
-        spark = audit_session()
+        spark = audit_session(records=0)
         planted = Audited(stack.bootstrap, spark, Path(scratch), "delay", [FaultySample])
         write(audit_page(picture(planted.found, planted.config)), file)
         spark.stop()

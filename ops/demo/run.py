@@ -89,7 +89,7 @@ class Demo:
         kafka_jars()  # fetched now, with a progress display of its own
         spark_connector_jars()
         with ExitStack() as stack:
-            with _begun_spark() as spark:
+            with _begun_spark(self._options.messages) as spark:
                 with ExitStack() as observers:
                     with LiveView(self._picture, self._console):
                         stack.enter_context(self._cluster)
@@ -228,10 +228,10 @@ class _Spark(NamedTuple):
 
 
 @contextmanager
-def _begun_spark() -> Iterator[_Spark]:
+def _begun_spark(messages: int) -> Iterator[_Spark]:
     """It starts beside what is done in the block, and ends with it."""
     with ThreadPoolExecutor(1) as thread:
-        spark = _Spark(thread, thread.submit(audit_session))
+        spark = _Spark(thread, thread.submit(audit_session, records=messages))
         try:
             yield spark
         finally:

@@ -54,7 +54,7 @@ class Audit:
 
 def audit(spark: SparkSession, config: AuditConfig, snapshot: Snapshot | None = None) -> Audit:
     """Hold every request in the buffer against all that became of it, up to the ends of `snapshot`, or to
-    those that there are now.
+    those that there are now. How `spark` plans is set by how many records there are, and stays so.
 
     Raises PipelineError if Kafka does not answer, or one of the cluster's topics is missing.
     """

@@ -22,7 +22,7 @@ __all__ = ["cluster", "make_cluster"]
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One for all audits of small histories."""
-    session = audit_session()
+    session = audit_session(records=0)
     yield session
     session.stop()
 
