@@ -24,6 +24,7 @@ from pipeline.errors import WrongInput
 from pipeline.kafka.extent import TopicExtent
 from pipeline.kafka.offsets import FOREVER_MS, Keeping, TopicOffsets
 from pipeline.kafka.source import records
+from pipeline.plans import plan_for
 
 
 class LogPart:
@@ -37,11 +38,15 @@ class LogPart:
         snapshot: Snapshot,
         serials: Mapping[int, Serial] = NO_SERIALS,
         last: Mapping[int, LastCheckpoint] = NOTHING_BEFORE,
+        beside: int = 0,
     ) -> None:
         """`serials`: of each partition of the buffer the highest one before the snapshot's extent; `last`: of
-        each lane what was known of its checkpoints.
+        each lane what was known of its checkpoints. `beside`: how many records are judged with those that are
+        read: how `spark` plans goes by that.
         """
         self._spark = spark
+        self._records = beside + snapshot.records
+        plan_for(spark, self._records)
         self._config = config
         self._names = config.names
         self._offsets = offsets
@@ -117,7 +122,9 @@ class LogPart:
 
     def evidence(self, asked: DataFrame) -> Evidence:
         self._targets = targets_of(asked, self.snapshot.partitions)
-        self._offsets.settle(self._extent(self._targets))
+        extent = self._extent(self._targets)
+        self._offsets.settle(extent)
+        plan_for(self._spark, self._records + extent.records)
         return Evidence.of(self._read, self._names, self._targets)
 
     def bounds(self, asked: DataFrame) -> Bounds:

@@ -17,7 +17,6 @@ from pipeline.audit.part import LogPart
 from pipeline.audit.report import AuditReport, Lateness, by_field, listed
 from pipeline.audit.snapshot import Snapshot, take_snapshot
 from pipeline.kafka.offsets import TopicOffsets
-from pipeline.plans import plan_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,6 @@ def audit(spark: SparkSession, config: AuditConfig, snapshot: Snapshot | None = 
     """
     offsets = TopicOffsets(config)
     log = LogPart(spark, config, offsets, snapshot or take_snapshot(offsets, config.names))
-    plan_for(spark, log.snapshot.records)
     lines = log.ledger_lines()
     judged = judge(log)
     verdict = judged.found.drop("flaws", "line", "link", "move")

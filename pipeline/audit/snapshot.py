@@ -32,7 +32,7 @@ class Snapshot:
 
     @property
     def records(self) -> int:
-        """How many there are of the cluster's own at the most, but for the evidence: that grows with them."""
+        """How many there are of the buffer and of the checkpoints, at the most."""
         return self.buffer.records + self.checkpoint.records
 
 

@@ -14,7 +14,6 @@ from pipeline.audit.part import LogPart
 from pipeline.audit.snapshot import take_snapshot
 from pipeline.forecast.messages import arrivals, messages
 from pipeline.kafka.offsets import TopicOffsets
-from pipeline.plans import plan_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,6 @@ def read(spark: SparkSession, config: AuditConfig) -> Log:
     """Raises PipelineError if Kafka does not answer, or one of the cluster's topics is missing."""
     offsets = TopicOffsets(config)
     log = LogPart(spark, config, offsets, take_snapshot(offsets, config.names))
-    plan_for(spark, log.snapshot.records)
     checkpointed = kept(log.checkpoints())
     history = history_of(told_of(log).requests, checkpointed, operations(checkpointed), log)
     return Log(

@@ -37,7 +37,6 @@ from pipeline.audit.run import audit, classes_of
 from pipeline.audit.snapshot import Snapshot, take_snapshot
 from pipeline.kafka.extent import TopicExtent
 from pipeline.kafka.offsets import TopicOffsets
-from pipeline.plans import plan_for
 from pipeline.watch.keeping import (
     checkpoints_to_keep,
     evidence_to_keep,
@@ -185,12 +184,12 @@ class _Round:
         if before is None:
             self._part = LogPart(spark, config.audit, offsets, whole)
             self.begins = self._part.begins
-            plan_for(spark, whole.records)
         else:
             marker, snapshot = before.marker, _since(whole, before.read_to)
-            self._part = LogPart(spark, config.audit, offsets, snapshot, marker.serials, marker.last)
+            self._part = LogPart(
+                spark, config.audit, offsets, snapshot, marker.serials, marker.last, marker.open_requests
+            )
             self.begins = dict(marker.begins)
-            plan_for(spark, snapshot.records + marker.open_requests)
 
     # ---- Material
 
