@@ -130,6 +130,7 @@ class Commits:
                 number_of = _ASIDE.fullmatch(folder)
                 if number_of is not None and int(number_of[1]) <= done.number and folder != done.folder:
                     self._files.delete(f"{place}/{folder}")
+        self._files.delete_empty(STAGING)
 
     def _numbered(self, kind: str) -> list[tuple[int, str]]:
         """The markers or the intents that are there, in order."""
