@@ -75,9 +75,9 @@ class BulkJob(msgspec.Struct, frozen=True):
     author: Author
 
 
-class BulkRun(msgspec.Struct, frozen=True):
-    """A run of a bulk job or of an export of tables, under way: `run` tells it from all others, `where` is
-    its process and machine.
+class UnderWay(msgspec.Struct, frozen=True):
+    """A run of a bulk job or of an export of tables: `run` tells it from all others, `where` is its process
+    and machine.
     """
 
     run: str
@@ -95,7 +95,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None = None
 
 
-def encode(said: PauseState | Switchover | Gap | KafkaIds | BulkJob | BulkRun | HistoryEntry) -> bytes:
+def encode(said: PauseState | Switchover | Gap | KafkaIds | BulkJob | UnderWay | HistoryEntry) -> bytes:
     """As JSON."""
     return msgspec.json.encode(said)
 
@@ -130,10 +130,10 @@ def decode_bulk(data: bytes, path: str) -> BulkJob:
     return _decoded(data, BulkJob, f"{path} does not say when a bulk job began")
 
 
-def decode_bulk_run(data: bytes, path: str) -> BulkRun:
+def decode_under_way(data: bytes, path: str) -> UnderWay:
     """Reads `encode`'s bytes; Malformed, Newer."""
     expect_known(data, BULK_FORMAT, path)
-    return _decoded(data, BulkRun, f"{path} does not say which run it is of")
+    return _decoded(data, UnderWay, f"{path} does not say which run it is of")
 
 
 def decode_entry(data: bytes, path: str) -> HistoryEntry:

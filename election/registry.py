@@ -31,18 +31,18 @@ from election.errors import (
 from election.operators import (
     Author,
     BulkJob,
-    BulkRun,
     Gap,
     HistoryEntry,
     KafkaIds,
     PauseState,
     Switchover,
+    UnderWay,
     decode_bulk,
-    decode_bulk_run,
     decode_entry,
     decode_gap,
     decode_kafka,
     decode_pauses,
+    decode_under_way,
     encode,
 )
 from election.session import Delete, Make, Replace, Session, Stat
@@ -390,29 +390,29 @@ class Registry:
 
         return self._persistently(attempt)
 
-    def take_bulk(self, job: str, run: BulkRun) -> BulkRun | None:
+    def take_bulk(self, job: str, run: UnderWay) -> UnderWay | None:
         """Lets a run, and no other, send for a bulk job as long as this session lasts. Whose job it is, if it
         is another run's. Malformed, Newer.
         """
         return self._take(self._znodes.bulk_run(job), run)
 
-    def take_tables(self, place: str, run: BulkRun) -> BulkRun | None:
+    def take_tables(self, place: str, run: UnderWay) -> UnderWay | None:
         """Lets a run, and no other, export tables into that place as long as this session lasts. Whose turn
         it is, if it is another run's. Malformed, Newer.
         """
         return self._take(self._znodes.tables_run(place), run)
 
-    def tables_run(self, place: str) -> BulkRun | None:
+    def tables_run(self, place: str) -> UnderWay | None:
         """Whose turn it is to export tables into that place. Malformed, Newer."""
         path = self._znodes.tables_run(place)
         return self._persistently(lambda: self._run_at(path))
 
-    def _run_at(self, path: str) -> BulkRun | None:
+    def _run_at(self, path: str) -> UnderWay | None:
         found = self._look_at(path)
-        return None if found is None else decode_bulk_run(found[0], path)
+        return None if found is None else decode_under_way(found[0], path)
 
-    def _take(self, path: str, run: BulkRun) -> BulkRun | None:
-        def attempt() -> BulkRun | None:
+    def _take(self, path: str, run: UnderWay) -> UnderWay | None:
+        def attempt() -> UnderWay | None:
             there = self._run_at(path)
             if there is not None:
                 return None if there == run else there

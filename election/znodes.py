@@ -74,11 +74,11 @@ class Znodes:
         return f"{self.root}/bulk/{job}"
 
     def bulk_run(self, job: str) -> str:
-        """Which run of a bulk job may send (`election.operators.BulkRun`); ephemeral."""
+        """Which run of a bulk job may send (`election.operators.UnderWay`); ephemeral."""
         return f"{self.root}/bulk-runs/{job}"
 
     def tables_run(self, place: str) -> str:
-        """Which run exports tables there (`election.operators.BulkRun`); ephemeral."""
+        """Which run exports tables there (`election.operators.UnderWay`); ephemeral."""
         return f"{self.root}/tables-runs/{place}"
 
     @property

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
-import uuid
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
-from delayline.times import render_time
-from election.operators import Author, BulkRun, encode
+from election.operators import Author, encode
 from election.znodes import Znodes
 from node.config import ConnectionConfig
-from ops.clients.zookeeper import ANSWER_TIMEOUT_S, registry
-from ops.errors import ConflictError
+from ops.clients.under_way import of_this_process, take
+from ops.clients.zookeeper import registry
 from pipeline.bulk.lease import LEASE_S, Held
-
-_PATIENCE_S: Final = 2 * ANSWER_TIMEOUT_S
-"""As long as the znode of a run that was killed may stand: its session, and what ZooKeeper adds to that."""
-_LOOK_S: Final = 0.2
 
 
 class Run:
@@ -29,9 +21,8 @@ class Run:
     def __init__(self, config: ConnectionConfig, job: str, author: Author) -> None:
         self.job, self.author = job, author
         self._config = config
-        self._where = f"process {os.getpid()} on {socket.gethostname()}"
         self._ends = ExitStack()
-        self._mine = self._anew()
+        self._mine = of_this_process(self.author)
         self._taken_s = 0.0
 
     def __enter__(self) -> Self:
@@ -59,24 +50,14 @@ class Run:
         meanwhile.
         """
         self._ends.close()
-        self._mine = self._anew()
+        self._mine = of_this_process(self.author)
         self._take()
 
     def settle(self) -> None:
         """Waits until nobody who had the job before sends any more."""
         time.sleep(max(0.0, self._taken_s + LEASE_S - time.monotonic()))
 
-    def _anew(self) -> BulkRun:
-        return BulkRun(uuid.uuid4().hex, self._where, self.author)
-
     def _take(self) -> None:
         znodes = self._ends.enter_context(registry(self._config))
-        deadline_s = time.monotonic() + _PATIENCE_S
-        while (other := znodes.take_bulk(self.job, self._mine)) is not None:
-            if time.monotonic() > deadline_s:
-                raise ConflictError(
-                    f"job {self.job} is under way: {other.where} has begun it, for {other.author.by}, at"
-                    f" {render_time(other.author.at_ms)}; wait until it ends, or end it"
-                )
-            time.sleep(_LOOK_S)
+        take(lambda: znodes.take_bulk(self.job, self._mine), f"job {self.job}")
         self._taken_s = time.monotonic()

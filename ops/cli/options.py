@@ -67,6 +67,25 @@ to_options = together(
 """Say where another cluster is; with `connection_options`, for `connect_both`."""
 
 
+round_options = together(
+    click.option(
+        "--grace",
+        "grace_ms",
+        type=int,
+        default=5_000,
+        show_default=True,
+        metavar="MS",
+        help="How late a message may be.",
+    ),
+    click.option(
+        "--replay-window", "replay_window_s", type=click.IntRange(min=0), default=3600, show_default=True,
+        metavar="S", help="The nodes' replay_window_s.",
+    ),
+    click.option("--master", default="local[2]", show_default=True, help="The Spark that it runs on."),
+)  # fmt: skip
+"""By what rounds of the watch's engine judge (`ops.topics.audited.watch_config`), and where."""
+
+
 class OutputFile(click.Path):
     """A file to write at the end: one that cannot be written is refused before anything begins."""
 
@@ -84,10 +103,22 @@ class OutputFile(click.Path):
         return file
 
 
-class ParquetPlace(click.ParamType[Path]):
-    """`parquet:PATH`, as a bulk load has it, of a file on this machine."""
+class ParquetFolder(click.ParamType[str]):
+    """`parquet:PATH`, as a bulk load has it: a path, or a URI that Spark knows."""
 
     name = "parquet:PATH"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        kind, _, where = str(value).partition(":")
+        if kind != "parquet" or not where:
+            self.fail(f"{value!r}: write parquet:PATH", param, ctx)
+        return where
+
+
+class ParquetPlace(click.ParamType[Path]):
+    """The same of a file on this machine."""
+
+    name = ParquetFolder.name
 
     def __init__(self, path: click.Path) -> None:
         self._path = path
@@ -95,10 +126,7 @@ class ParquetPlace(click.ParamType[Path]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         if isinstance(value, Path):
             return value
-        kind, _, where = value.partition(":")
-        if kind != "parquet" or not where:
-            self.fail(f"{value!r}: write parquet:PATH", param, ctx)
-        file = self._path.convert(where, param, ctx)
+        file = self._path.convert(ParquetFolder().convert(value, param, ctx), param, ctx)
         assert isinstance(file, Path)  # see path_type
         return file
 

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ops.cli.operator import someone
-from ops.cli.options import connect, connection_options
+from ops.cli.options import ParquetFolder, connect, connection_options, round_options
 from ops.cli.output import Format, emit, output_option, say
 
 if TYPE_CHECKING:
     from pipeline.tables.marker import Done
 
 _COLUMNS = {"table": "table", "new": "new", "closed": "closed", "open": "open"}
-
-
-class ParquetFolder(click.ParamType[str]):
-    """`parquet:PATH`, a folder that Spark writes: a path, or a URI."""
-
-    name = "parquet:PATH"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        kind, _, where = str(value).partition(":")
-        if kind != "parquet" or not where:
-            self.fail(f"{value!r}: write parquet:PATH", param, ctx)
-        return where
 
 
 @click.group("tables")
@@ -49,20 +38,7 @@ def tables_group() -> None:
     metavar="parquet:PATH",
     help="Where the tables are: an empty folder at first; a path, or a URI.",
 )
-@click.option(
-    "--grace",
-    "grace_ms",
-    type=int,
-    default=5_000,
-    show_default=True,
-    metavar="MS",
-    help="How late a message may be.",
-)
-@click.option(
-    "--replay-window", "replay_window_s", type=click.IntRange(min=0), default=3600, show_default=True,
-    metavar="S", help="The nodes' replay_window_s.",
-)  # fmt: skip
-@click.option("--master", default="local[2]", show_default=True, help="The Spark that it runs on.")
+@round_options
 @output_option
 @connection_options
 def export_command(
@@ -83,15 +59,12 @@ def export_command(
 
     from ops.spark import spark_errors, stopped_after, tables_session
     from ops.tables.export import export_into
-    from ops.topics.audited import audit_config
-    from pipeline.watch.round import WatchConfig
+    from ops.topics.audited import watch_config
 
     begun_s, config = time.monotonic(), connect(connection)
     author = someone("tables export")
 
-    def wanted() -> WatchConfig:
-        return WatchConfig(audit_config(config, grace_ms=grace_ms), replay_window_ms=1000 * replay_window_s)
-
+    wanted = partial(watch_config, config, grace_ms=grace_ms, replay_window_ms=1000 * replay_window_s)
     wanted()  # what is wrong with the cluster is said before Spark starts
     say("starting Spark")
     with stopped_after(tables_session(master)) as spark, spark_errors(config.bootstrap_servers):

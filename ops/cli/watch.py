@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ops.cli.options import connect, connection_options
+from ops.cli.options import connect, connection_options, round_options
 from ops.cli.output import say
 
 if TYPE_CHECKING:
-    from node.config import ConnectionConfig
     from ops.watch.rounds import Ended
-    from pipeline.watch.round import WatchConfig
 
 
 @click.command(
@@ -30,20 +28,7 @@ if TYPE_CHECKING:
     help="A round begins so long after the one before has begun.",
 )  # fmt: skip
 @click.option("--anew", is_flag=True, help="Audit everything once more, whatever was kept.")
-@click.option(
-    "--grace",
-    "grace_ms",
-    type=int,
-    default=5_000,
-    show_default=True,
-    metavar="MS",
-    help="How late a message may be.",
-)
-@click.option(
-    "--replay-window", "replay_window_s", type=click.IntRange(min=0), default=3600, show_default=True,
-    metavar="S", help="The nodes' replay_window_s.",
-)  # fmt: skip
-@click.option("--master", default="local[2]", show_default=True, help="The Spark that it runs on.")
+@round_options
 @click.option(
     "--http", "address", metavar="HOST:PORT", help="Serve a page, /metrics, /livez and /readyz there."
 )
@@ -66,27 +51,18 @@ def watch_command(
     once. Exit code 1 if a violation stands when it ends.
     """
     from ops.spark import spark_errors, stopped_after, watch_session
+    from ops.topics.audited import watch_config
     from ops.watch.life import Life
     from ops.watch.rounds import Rounds
 
     config = connect(connection)
-    wanted = _config_maker(config, grace_ms, replay_window_s)
+    wanted = partial(watch_config, config, grace_ms=grace_ms, replay_window_ms=1000 * replay_window_s)
     with Life(config.cluster, config.bootstrap_servers, address, every_s) as life:
         wanted()  # what is wrong with the cluster is said before Spark starts
         say("starting Spark")
         with stopped_after(watch_session(master)) as spark, spark_errors(config.bootstrap_servers):
             rounds = Rounds(spark, wanted, state, anew=anew)
             return life.lead(rounds, once=once, tell=_tell, tell_failed=_tell_failed)
-
-
-def _config_maker(config: ConnectionConfig, grace_ms: int, replay_window_s: int) -> Callable[[], WatchConfig]:
-    from ops.topics.audited import audit_config
-    from pipeline.watch.round import WatchConfig
-
-    def wanted() -> WatchConfig:
-        return WatchConfig(audit_config(config, grace_ms=grace_ms), replay_window_ms=1000 * replay_window_s)
-
-    return wanted
 
 
 def _tell(one: Ended, took_s: float) -> None:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import time
-import uuid
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
-from delayline.times import render_time
-from election.operators import Author, BulkRun
+from election.operators import Author
 from election.registry import Registry
 from node.config import ConnectionConfig
-from ops.clients.zookeeper import ANSWER_TIMEOUT_S, registry
+from ops.clients.under_way import of_this_process, take, taken
+from ops.clients.zookeeper import registry
 from ops.errors import ConflictError
-
-_PATIENCE_S: Final = 2 * ANSWER_TIMEOUT_S
-"""As long as the znode of a run that was killed may stand: its session, and what ZooKeeper adds to that."""
-_LOOK_S: Final = 0.2
 
 
 class Turn:
@@ -30,18 +22,15 @@ class Turn:
         self._config = config
         self._place = place
         self._path = path
-        self._mine = BulkRun(uuid.uuid4().hex, f"process {os.getpid()} on {socket.gethostname()}", author)
+        self._what = f"an export into {path}"
+        self._mine = of_this_process(author)
         self._ends = ExitStack()
         self._znodes: Registry | None = None
 
     def __enter__(self) -> Self:
         try:
-            self._znodes = self._ends.enter_context(registry(self._config))
-            deadline_s = time.monotonic() + _PATIENCE_S
-            while (other := self._znodes.take_tables(self._place, self._mine)) is not None:
-                if time.monotonic() > deadline_s:
-                    raise self._taken(other)
-                time.sleep(_LOOK_S)
+            znodes = self._znodes = self._ends.enter_context(registry(self._config))
+            take(lambda: znodes.take_tables(self._place, self._mine), self._what)
         except BaseException:
             self._ends.close()
             raise
@@ -59,10 +48,4 @@ class Turn:
         if now is None:
             raise ConflictError(f"this export into {self._path} was away for too long: begin it again")
         if now != self._mine:
-            raise self._taken(now)
-
-    def _taken(self, other: BulkRun) -> ConflictError:
-        return ConflictError(
-            f"an export into {self._path} is under way: {other.where} has begun it, for {other.author.by}, at"
-            f" {render_time(other.author.at_ms)}; wait until it ends, or end it"
-        )
+            raise taken(now, self._what)

@@ -42,7 +42,8 @@ class Rounds:
         audited = config().audit
         self._folder = StateFolder(spark, f"{state}/{audited.names.cluster}")
         self._folder.require_writable()
-        last = None if anew else Journal(audited).last()  # a watch that is refused ends no other one
+        journal = Journal(audited)
+        last = None if anew else journal.last()  # a watch that is refused ends no other one
         if last is not None and not self._folder.has(last.folder):
             raise ConfigError(
                 f"{state} has no {audited.names.cluster}/{last.folder}, where by {audited.names.audit} the"
@@ -50,27 +51,21 @@ class Rounds:
                 " more"
             )
         self.marker: Marker | None = None
-        self._journal: Journal | None = None
-        self._begun()
+        self._journal: Journal | None = self._begun(journal)
 
     def next(self) -> Ended:
         """One round, committed. If it fails, what counts is what stands in the audit topic."""
-        journal = self._begun()
-        try:
-            return self._round(journal)
-        except BaseException:
-            self._journal = None
-            raise
+        journal, self._journal = self._journal or self._begun(Journal(self._config().audit)), None
+        ended = self._round(journal)
+        self._journal = journal
+        return ended
 
-    def _begun(self) -> Journal:
+    def _begun(self, journal: Journal) -> Journal:
         """At the start, and after a round that has failed: what that has left goes."""
-        if self._journal is None:
-            journal = Journal(self._config().audit)
-            journal.begin()
-            self.marker = None if self._anew else journal.last()
-            self._folder.keep_only(None if self.marker is None else self.marker.folder)
-            self._journal = journal
-        return self._journal
+        journal.begin()
+        self.marker = None if self._anew else journal.last()
+        self._folder.keep_only(None if self.marker is None else self.marker.folder)
+        return journal
 
     def _round(self, journal: Journal) -> Ended:
         marker, config = self.marker, self._config()

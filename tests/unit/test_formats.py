@@ -17,12 +17,12 @@ from election import operators
 from election.errors import Newer
 from election.operators import (
     Author,
-    BulkRun,
     Gap,
     HistoryEntry,
     KafkaIds,
     PauseState,
     Switchover,
+    UnderWay,
     encode,
 )
 from node.own_stores import OwnStores, memory_of, store_folder
@@ -119,7 +119,7 @@ SAID: list[tuple[Any, Callable[[bytes, str], Any]]] = [
     (PauseState(AUTHOR), operators.decode_pauses),
     (Gap({0: 1}, {0: 2}, AUTHOR), operators.decode_gap),
     (Switchover(3, "a", AUTHOR), operators.decode_switchover),
-    (BulkRun("r", "somewhere", AUTHOR), operators.decode_bulk_run),
+    (UnderWay("r", "somewhere", AUTHOR), operators.decode_under_way),
     (HistoryEntry(what="paused", author=AUTHOR), operators.decode_entry),
     (SkipRequest(1, 2), asked),
 ]
