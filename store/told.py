@@ -51,8 +51,8 @@ class Look(NamedTuple):
 
 
 def looked(last: Told | None, look: Look, *, is_first: bool = False) -> Told:
-    """What is known after a look, and what was known before it. `is_first`: there was no other topic before,
-    if nothing is known; the lane has needed none yet.
+    """What is known after a look, and what was known before it. `is_first`: the lane has told nothing yet, so
+    that no other topic was before, if nothing is known.
 
     A look from before the last one tells nothing; nor does one of a later leader that was not asked what it
     has of what was known.

@@ -48,7 +48,7 @@ from node.core.unread import Unread
 from node.core.written_back import Stamp
 from store.checkpoint import Checkpoint, Vector, WriteBack, format_of
 from store.selection import Limits, Paused, Selection
-from store.told import Told, looked
+from store.told import Look, Told, looked
 from store.view import View
 
 log = structlog.get_logger("delayline.delivery")
@@ -419,6 +419,7 @@ class Delivery:
         and what is written back, whose offsets the checkpoint has.
         """
         chosen, plan, written_back = planned.selection, planned.plan, planned.plan.written_back
+        look = self._config.age.outcomes()  # a topic that is made anew while this tells in it is seen later
         self._sending = chosen
         yield Step.BEFORE_BEGIN
         transaction = self._outbox.begin()
@@ -431,7 +432,7 @@ class Delivery:
         yield from self._await_commit()
         if chosen.size:
             self._clock.require_proof(planned.reading.lead_ms)
-        checkpoint = self._checkpoint(planned, offsets)
+        checkpoint = self._checkpoint(planned, offsets, look)
         self._clock.note_shown()
         transaction.checkpoint(checkpoint)
         yield Step.AFTER_CHECKPOINT_RECORD
@@ -444,7 +445,7 @@ class Delivery:
         self._heartbeat_at_ms = planned.reading.now_ms + min(rests_ms, HEARTBEAT_MS)
         yield Step.DURING_COMMIT
 
-    def _checkpoint(self, planned: _Planned, offsets: Offsets) -> Checkpoint:
+    def _checkpoint(self, planned: _Planned, offsets: Offsets, look: Look | None) -> Checkpoint:
         assert self._last is not None, "a leader has committed its first checkpoint"
         frontier, last = planned.selection.frontier, self._last
         awaited = last.awaited.beyond(frontier.seen)
@@ -469,15 +470,11 @@ class Delivery:
             carried=frontier.carried,
             newest_ms=frontier.newest_ms,
             settings_version=self._view.settings_version,
-            told=self._told(last),
+            told=_told(last, look),
             node=self._config.node,
             at_ms=self._clock.own_ms(),
             lineage=last.lineage,
         )
-
-    def _told(self, last: Checkpoint) -> Told | None:
-        look = self._config.age.outcomes()
-        return last.told if look is None else looked(last.told, look, is_first=not any(last.carried.values()))
 
     def _await_commit(self) -> Process[None]:
         """Waits for the commit in flight and records it."""
@@ -506,3 +503,12 @@ class Delivery:
         else:
             self._failures = 0
             self._isolation.note_committed(flight.selection)
+
+
+def _told(last: Checkpoint, look: Look | None) -> Told | None:
+    """What is known of the outcomes topic. `look`: from before the transaction has told anything there.
+
+    A lane that has seen nothing has told nothing, so what the look finds is all. A look that came after what
+    the transaction tells might find a topic that was made anew meanwhile, and lacks that.
+    """
+    return last.told if look is None else looked(last.told, look, is_first=not any(last.seen.values()))

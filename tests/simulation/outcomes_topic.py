@@ -49,10 +49,12 @@ class OutcomesTopic:
         self._copy()
         return duplicates_of(self._entries[self._begin :])
 
-    def lose(self, told: Sequence[Told]) -> None:
-        """It loses something, or its leader. `told`: what the checkpoints say of it.
+    def lose(self, told: Sequence[Told], looks: Sequence[Look]) -> None:
+        """It loses something, or its leader. `told`: what checkpoints say of it; `looks`: what processes have
+        found.
 
-        An end is lost with something that a look has seen: the topic takes no unclean election for the rest.
+        An end is lost with something that all have seen whom the next look may be compared with: the topic
+        takes no unclean election for the rest.
         """
         self._copy()
         rng = self._world.rng
@@ -64,16 +66,18 @@ class OutcomesTopic:
         elif loss == "beginning":
             self._begin = rng.choice((len(self._entries), rng.randint(self._begin, len(self._entries))))
         else:
-            seen = self._seen(told)
+            seen = self._seen(told, looks)
             if loss == "end" and self._begin < seen:
                 del self._entries[max(self._begin, seen - rng.choice((1, 2, 5, 20))) :]
             kept = [(one, begin) for one, begin in self._epochs if begin <= len(self._entries)]
             self._epochs = [*kept, (self._epochs[-1][0] + 1, len(self._entries))]
 
-    def _seen(self, told: Sequence[Told]) -> int:
-        """Below which offset looks have seen it under the latest leader that they have seen."""
+    def _seen(self, told: Sequence[Told], looks: Sequence[Look]) -> int:
+        """Below which offset. A look that is older than what a checkpoint says counts no more."""
         known = [(one.leader_epoch, one.end) for one in told if one.topic_id == self._id]
-        return max(known)[1] if known else len(self._entries)
+        found = [(one.leader_epoch, one.end) for one in looks if one.topic_id == self._id]
+        newer = [one for one in found if all(one >= other for other in known)]
+        return min((end for _, end in (*known, *newer)), default=0)
 
     @property
     def _id(self) -> str:

@@ -136,7 +136,7 @@ class Process:
         self._fetched: Vector = self.view.reached().read
         self._old: Vector = dict.fromkeys(self._partitions, 0)
         self._ends_untold: Vector = {}
-        self._look: Look | None = None
+        self.look: Look | None = None
         self._own = OwnCheckpoints(setup.names.checkpoint)
         self._followed = 0
         self._leader_epoch = self._checkpoints.leader_epoch
@@ -267,8 +267,8 @@ class Process:
         topic, rng = self.world.outcomes, self.world.rng
         if topic is not None and (self.world.calm or rng.random() < LOOKED_ANEW):
             last = self.view.checkpoint
-            self._look = topic.look(None if last is None else last.told, self.world.now_ms + self.skew_ms)
-        return self._look
+            self.look = topic.look(None if last is None else last.told, self.world.now_ms + self.skew_ms)
+        return self.look
 
     def kill(self) -> None:
         """Ends the process, wherever it is."""

@@ -35,6 +35,17 @@ OUTCOMES_LOST: Final = bare(
 LED_BY_MANY: Final = replace(
     OUTCOMES_LOST, faults=OUTCOMES_LOST.faults | {"resign": 40, "crash-leader": 20}, nodes=(3, 3)
 )
+# What it has told is lost before anybody has looked, or while it tells it; what waits is carried later.
+TOLD_UNSEEN: Final = replace(
+    OUTCOMES_LOST,
+    requests=OUTCOMES_LOST.requests | {"id-future": 5},
+    faults=OUTCOMES_LOST.faults | {"empty": 100, "outcomes-lost": 80},
+    request_count=(60, 70),
+    nodes=(3, 3),
+    ids=(1, 2),
+    delay_ms=(2_000, 9_000),
+    retention_ms=(3_000,),
+)
 
 TELLING: Final = (
     Mutant(
@@ -60,10 +71,32 @@ TELLING: Final = (
     ),
     Mutant(
         "first-look-believes-what-was-before",
-        "rule 12, a lane that has carried nothing yet",
-        "what is found first is whole, though the lane has needed it before",
+        "rule 12, a lane that has seen nothing yet",
+        "what is found first is whole, though the lane has told before",
         (Edit("store.told:looked", "0 if last is None and is_first else look.at_ms", "0"),),
         OUTCOMES_LOST,
+    ),
+    Mutant(
+        "first-look-before-it-carries",
+        "rule 12, a lane that has seen nothing yet",
+        "what is found first is whole as long as nothing has been carried, whatever was told",
+        (Edit("node.core.delivery:_told", "any(last.seen.values())", "any(last.carried.values())"),),
+        TOLD_UNSEEN,
+        begin=600,
+    ),
+    Mutant(
+        "looks-once-it-has-told",
+        "rule 12, a look from before the transaction",
+        "a checkpoint goes by a look that comes after what its transaction tells",
+        (
+            Edit(
+                "node.core.delivery:Delivery._send_transaction",
+                "self._checkpoint(planned, offsets, look)",
+                "self._checkpoint(planned, offsets, self._config.age.outcomes())",
+            ),
+        ),
+        TOLD_UNSEEN,
+        begin=1_500,
     ),
     Mutant(
         "outcomes-made-anew-are-the-same",
@@ -121,6 +154,6 @@ TELLING: Final = (
         "a look from before the last one counts",
         (Edit("store.told:_has_end", "None if is_older else True", "True"),),
         LED_BY_MANY,
-        begin=1_480,
+        begin=1_300,
     ),
 )

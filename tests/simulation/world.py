@@ -250,17 +250,19 @@ class World:
         """Whether a node that dies may lose what it has: else nobody might have it."""
         if self.retention is not None:
             return self.retention.spares(node)
-        others = [one.process for one in self.nodes if one is not node and one.process is not None]
-        return self.outcomes is None or any(one.view.lacks_duplicates() is None for one in others)
+        others = [one.process.view for one in self.nodes if one is not node and one.process is not None]
+        whole = [
+            view for view in others if view.lacks_duplicates() is None and any(view.reached().read.values())
+        ]
+        return self.outcomes is None or bool(whole)
 
     def lose_outcomes(self) -> None:
-        """Something of the outcomes topic is gone, or its leader; not before the lane has needed it."""
+        """Something of the outcomes topic is gone, or its leader: maybe before anybody has looked at it."""
         assert self.outcomes is not None, "the profile has it"
-        own = self.checkpoints.own(0, self.checkpoints.stable_end)
-        known = [Checkpoint.decode(one.record.value or b"") for one in own if one.record is not None]
-        told = [one.told for one in known if one.told is not None]
-        if told or any(any(one.carried.values()) for one in known):
-            self.outcomes.lose(told)
+        looks = [one.look for one in self._processes() if one.look is not None]
+        last = (self.checkpoints.last_own(), self.checkpoints.last_own(hidden=True))
+        known = [Checkpoint.decode(one.record.value or b"").told for one in last if one and one.record]
+        self.outcomes.lose([one for one in known if one is not None], looks)
 
     def forge_checkpoint(self) -> None:
         """A stranger writes to the checkpoint topic."""
