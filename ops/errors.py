@@ -68,7 +68,7 @@ class ConflictError(OperatorError):
 
 
 class UnavailableError(OperatorError):
-    """Kafka or ZooKeeper does not answer in time."""
+    """Kafka, ZooKeeper or Spark does not answer in time."""
 
     exit_code = 6
 

@@ -78,6 +78,14 @@ def stopped_after(session: SparkSession) -> Iterator[SparkSession]:
             session.stop()
 
 
+def has_ended(session: SparkSession) -> bool:
+    """Whether nothing can be done with it any more: it was stopped, or its JVM is gone."""
+    try:
+        return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001  # there is no other way to ask
+    except Py4JError:
+        return True
+
+
 def _session(master: str, name: str, own: dict[str, str]) -> SparkSession:
     """With the Kafka connector; its log goes to a file in the temporary folder."""
     found = {

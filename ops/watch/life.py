@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from node.http.server import HttpServer
-from ops.errors import ConfigError, NotAuthorisedError, OperatorError, translated
+from ops.errors import ConfigError, NotAuthorisedError, OperatorError, UnavailableError, translated
 from ops.spark import spark_errors
 from ops.watch.figures import WatchFigures
 from ops.watch.page import watch_page
@@ -63,7 +63,7 @@ class Life:
         """Round after round, or `once`; returns 1 if a violation stands at the end, else 0.
 
         A round that fails is told, and tried again: it has told nothing, and the next one does its part, too.
-        Raises what another try does not mend.
+        Raises what another try does not mend, and `UnavailableError` if its Spark has ended.
         """
         self.figures.known(rounds.marker)
         try:
@@ -91,10 +91,15 @@ class Life:
             with spark_errors(self._bootstrap_servers):
                 ended = rounds.next()
         except (OperatorError, PipelineError) as error:
+            why = str(translated(error) or error)
+            if not rounds.may_go_on:
+                raise UnavailableError(
+                    f"Spark has ended ({why}): start the watch again, it goes on"
+                ) from error
             if once or not _may_pass(error):
                 raise
-            self.figures.failed(str(translated(error) or error))
-            tell_failed(str(translated(error) or error))
+            self.figures.failed(why)
+            tell_failed(why)
         else:
             took_s = time.monotonic() - begun_s
             self.figures.ended(ended, took_s)

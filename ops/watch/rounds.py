@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 
 from ops.errors import ConfigError
+from ops.spark import has_ended
 from pipeline.watch.journal import Journal
 from pipeline.watch.marker import Marker
 from pipeline.watch.round import WatchConfig, first_round, next_round
@@ -52,6 +53,11 @@ class Rounds:
             )
         self.marker: Marker | None = None
         self._journal: Journal | None = self._begun(journal)
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether there is a Spark still to go on with."""
+        return not has_ended(self._spark)
 
     def next(self) -> Ended:
         """One round, committed. If it fails, what counts is what stands in the audit topic."""

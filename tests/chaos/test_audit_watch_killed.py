@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+import psutil
 import pytest
 from confluent_kafka import Producer
 
@@ -67,6 +69,11 @@ class Watches:
         """Whether a round of the last watch that has not ended has this in its folder."""
         new = self.kept - self._left - {marker.folder for marker in self.rounds()}
         return any(list(self.state.glob(f"*/{folder}/{name}")) for folder in new)
+
+    @property
+    def said(self) -> str:
+        """All that they have printed."""
+        return self._log.read_text()
 
     @property
     def kept(self) -> set[str]:
@@ -133,6 +140,17 @@ def test_watches_that_are_killed_in_a_round_leave_nothing_out_and_tell_nothing_t
     assert [one.number for one in rounds] == list(range(len(rounds)))
     assert rounds[-1].requests == len(repeated) * REQUESTS
     assert watches.kept == {rounds[-1].folder}
+
+
+def test_a_watch_whose_spark_has_died_says_so_and_ends(cluster: Cluster, watches: Watches) -> None:
+    watch = watches.begin()
+    watches.wait(watch, lambda: bool(watches.rounds()), "a round has ended")
+    (spark,) = (child for child in psutil.Process(watch.pid).children() if "java" in child.name())
+    spark.kill()
+    assert watch.wait(PATIENCE_S) == 6
+    assert re.search(
+        r"\nerror: Spark has ended \([^\n]+\): start the watch again, it goes on\n\Z", watches.said
+    )
 
 
 def _repeat(cluster: Cluster, got: Got) -> str:

@@ -1,9 +1,9 @@
 """`delayline tables` in a process of its own that kills itself on its way, for the tests.
 
 Each line of its input is a command: at which step to die (0: never), and what is typed. Each line of its
-output says how that has ended: exit code, standard output, standard error, and how many steps there were. A
-step is whatever may be the last thing that it does to the folder: before and after a frame is written, and a
-file written, renamed, moved to its place or deleted.
+output says how that has ended: exit code, standard output, standard error, and its steps, by what each does,
+and to what. A step is whatever may be the last thing that it does to the folder: before and after a frame is
+written, and a file written, renamed, moved to its place or deleted.
 
 What is over is closed at once, and the small frames of the tests are interpreted.
 """
@@ -31,30 +31,31 @@ AT_ONCE_MS: Final = -(10**9)
 
 
 class Steps:
-    """Counts them, and kills the process at one."""
+    """Lists them, and kills the process at one."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.last = 0
+        self.done: list[str] = []
+        self._last = 0
 
     def begin(self, last: int) -> None:
-        self.count, self.last = 0, last
+        self.done, self._last = [], last
 
     def around(self, kind: Any, name: str) -> None:
         """A step before a method and one after it."""
         method: Callable[..., Any] = getattr(kind, name)
 
         def stepping(*args: Any, **named: Any) -> Any:
-            self._step()
+            said = f"{name} {args[1]}"
+            self._step(said)
             result = method(*args, **named)
-            self._step()
+            self._step(said)
             return result
 
         setattr(kind, name, stepping)
 
-    def _step(self) -> None:
-        self.count += 1
-        if self.count == self.last:
+    def _step(self, said: str) -> None:
+        self.done.append(said)
+        if len(self.done) == self._last:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -76,7 +77,7 @@ def main() -> None:
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = run(words)
-        print(json.dumps([code, out.getvalue(), err.getvalue(), steps.count]), flush=True)
+        print(json.dumps([code, out.getvalue(), err.getvalue(), steps.done]), flush=True)
 
 
 if __name__ == "__main__":

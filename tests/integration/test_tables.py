@@ -11,6 +11,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,6 @@ import pytest
 from confluent_kafka import OFFSET_END
 
 from election.operators import Author
-from node.config import ConnectionConfig
 from ops.tables.turn import Turn
 from pipeline.tables.marker import Card, decode
 from pipeline.tables.schema import TABLES
@@ -32,7 +32,6 @@ from tests.support.tables import Tables
 pytestmark = pytest.mark.timeout(600)  # each that is killed has a JVM of its own
 
 HOUR_MS = 3_600_000
-KILLS = 2
 SEED = 1
 
 
@@ -42,19 +41,18 @@ class Ended(NamedTuple):
     code: int
     out: str
     err: str
-    steps: int
+    steps: list[str]
 
 
 class Commands(Closing):
     """A process that runs one export after the other. What is killed begins anew with the next one."""
 
-    def __init__(self, connection: ConnectionConfig) -> None:
-        self._connection = connection
+    def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
-    def __call__(self, folder: Path, *words: str, last: int = 0) -> Ended | None:
+    def __call__(self, cluster: Cluster, folder: Path, *words: str, last: int = 0) -> Ended | None:
         """None: it has killed itself at step `last`."""
-        said = self._connection
+        said = cluster.connection
         where = (
             "--bootstrap",
             said.bootstrap_servers,
@@ -93,22 +91,41 @@ class Commands(Closing):
 
 
 @pytest.fixture(scope="module")
-def lived(
-    stack: Stack, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Cluster, Commands, Path, Ended]]:
-    """A cluster with a first export, and what has come since; nothing comes any more."""
-    folder = tmp_path_factory.mktemp("lived")
-    cluster = Cluster(stack, f"t-tables-{uuid.uuid4().hex[:8]}", folder)
-    tables = folder / "tables"
-    with cluster, Commands(cluster.connection) as commands:
+def commands() -> Iterator[Commands]:
+    with Commands() as commands:
+        yield commands
+
+
+class Lived(NamedTuple):
+    """A cluster in which nothing happens any more. `first`: how an export into `tables` has ended, after a
+    part of what was there.
+    """
+
+    cluster: Cluster
+    tables: Path
+    first: Ended
+
+
+@pytest.fixture(scope="module")
+def lived(stack: Stack, commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
+    """For tests that leave it as it is."""
+    with living(stack, commands, tmp_path_factory.mktemp("lived"), parts=2) as lived:
+        yield lived
+
+
+@contextmanager
+def living(stack: Stack, commands: Commands, folder: Path, *, parts: int) -> Iterator[Lived]:
+    """The first part is exported, once it is over."""
+    with Cluster(stack, f"t-tables-{uuid.uuid4().hex[:8]}", folder) as cluster:
         node = cluster.start_here("a")
         with Sender(cluster) as sender:
             use(cluster, sender, 1)
-            first = commands(tables, "-o", "json")
-            use(cluster, sender, 2)
+            first = commands(cluster, folder / "tables", "-o", "json")
+            for part in range(2, parts + 1):
+                use(cluster, sender, part)
         cluster.stop_here(node)
         assert first is not None
-        yield cluster, commands, tables, first
+        yield Lived(cluster, folder / "tables", first)
         cluster.delete_topics()
 
 
@@ -136,8 +153,8 @@ def cancelled(cluster: Cluster) -> Sequence[Any]:
     return [one for one in cluster.outcomes if one["outcome"] == "cancelled" and one["op"] == "cancel"]
 
 
-def test_the_first_run_says_what_it_has_written(lived: tuple[Cluster, Commands, Path, Ended]) -> None:
-    _, _, _, done = lived
+def test_the_first_run_says_what_it_has_written(lived: Lived) -> None:
+    done = lived.first
     assert done.code == 0, done.err
     said = json.loads(done.out)
     found = {one.pop("table"): one for one in said["tables"]}
@@ -149,11 +166,11 @@ def test_the_first_run_says_what_it_has_written(lived: tuple[Cluster, Commands, 
     assert done.err.splitlines()[-1].startswith("run 0: requests +")
 
 
-def test_a_second_run_at_once_is_refused(lived: tuple[Cluster, Commands, Path, Ended]) -> None:
-    cluster, commands, tables, _ = lived
+def test_a_second_run_at_once_is_refused(lived: Lived, commands: Commands) -> None:
+    cluster, tables, _ = lived
     card = decode((tables / "_delayline" / "card.json").read_bytes(), Card, "the card")
     with Turn(cluster.connection, card.place, str(tables), Author("somebody", "a reason", 0)):
-        done = commands(tables)
+        done = commands(cluster, tables)
     assert done is not None
     assert (done.code, done.out) == (5, "")
     assert f"error: an export into {tables} is under way: process " in done.err
@@ -161,23 +178,22 @@ def test_a_second_run_at_once_is_refused(lived: tuple[Cluster, Commands, Path, E
 
 
 def test_a_run_that_is_killed_again_and_again_comes_to_the_tables_of_one_that_was_not(
-    lived: tuple[Cluster, Commands, Path, Ended], tmp_path: Path
+    lived: Lived, commands: Commands, tmp_path: Path
 ) -> None:
-    _, commands, tables, _ = lived
+    cluster, tables, _ = lived
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     for copy in (undisturbed, killed):
         shutil.copytree(tables, copy)
-    done = commands(undisturbed)
+    done = commands(cluster, undisturbed)
     assert done is not None
     assert done.code == 0, done.err
-    points = random.Random(SEED).sample(range(1, done.steps), KILLS)
-    ends = [commands(killed, last=last) for last in points]
-    assert None in ends, f"it was killed at steps {points} of {done.steps}"
-    last = commands(killed)
+    points = kills(done.steps)
+    assert [commands(cluster, killed, last=last) for last in points] == [None, None], f"killed at {points}"
+    last = commands(cluster, killed)
     assert last is not None
     assert last.code == 0, last.err
     for name in TABLES:
-        assert rows(killed, name) == rows(undisturbed, name), f"killed at steps {points} of {done.steps}"
+        assert rows(killed, name) == rows(undisturbed, name), f"killed at {points}"
     found = Tables(killed).rows("requests")
     assert len(found) == 2 * (DELIVERED + PENDING + 3) + 1
     classes = {row["id"]: row["class"] for row in found if row["kind"] == "schedule"}
@@ -190,31 +206,45 @@ def test_a_run_that_is_killed_again_and_again_comes_to_the_tables_of_one_that_wa
     assert len(beside) == 3, f"the card, the marker, and what is kept: {beside}"
 
 
+def kills(steps: Sequence[str]) -> list[int]:
+    """The steps at which runs are killed: one before a run says what it is about to do, and one of the next
+    run, between that and its marker.
+    """
+    intent, marker = (
+        next(number for number, step in enumerate(steps, 1) if step.startswith(f"write _delayline/{name}-"))
+        for name in ("intent", "marker")
+    )
+    rng = random.Random(SEED)
+    return [rng.randrange(1, intent), rng.randrange(intent + 2, marker)]
+
+
 def rows(folder: Path, name: str) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in Tables(folder).rows(name))
 
 
 def test_what_kafka_has_lost_before_it_was_read_is_not_passed_over(
-    lived: tuple[Cluster, Commands, Path, Ended], tmp_path: Path
+    stack: Stack, commands: Commands, tmp_path: Path
 ) -> None:
-    cluster, commands, tables, _ = lived
-    copy = tmp_path / "copy"
-    shutil.copytree(tables, copy)
-    before = rows(copy, "requests")
+    with living(stack, commands, tmp_path, parts=1) as lived:
+        lose_and_export(lived, commands, tmp_path / "anew")
+
+
+def lose_and_export(lived: Lived, commands: Commands, anew: Path) -> None:
+    cluster, tables, _ = lived
+    before = rows(tables, "requests")
     with Sender(cluster) as sender:
         for number in range(20):
             sender.schedule(at_ms=now_ms() + HOUR_MS, id=f"lost-{number}")
     delete_records(cluster, dict.fromkeys(range(cluster.settings.partitions), OFFSET_END))
-    done = commands(copy)
+    done = commands(cluster, tables)
     assert done is not None
     assert (done.code, done.out) == (5, "")
-    assert f"Kafka has lost what was not read yet since the last export into {copy}" in done.err
-    assert rows(copy, "requests") == before
+    assert f"Kafka has lost what was not read yet since the last export into {tables}" in done.err
+    assert rows(tables, "requests") == before
     with Sender(cluster) as sender:
         for number in range(3):
             sender.schedule(at_ms=now_ms() + HOUR_MS, id=f"left-{number}")
-    anew = tmp_path / "anew"
-    done = commands(anew)
+    done = commands(cluster, anew)
     assert done is not None
     assert done.code == 0, done.err
     assert {row["id"]: row["class"] for row in Tables(anew).rows("requests")} == dict.fromkeys(
@@ -231,13 +261,13 @@ def test_what_kafka_has_lost_before_it_was_read_is_not_passed_over(
     ],
 )
 def test_tables_that_are_not_of_this_cluster_and_format_are_left_alone(
-    lived: tuple[Cluster, Commands, Path, Ended], tmp_path: Path, changed: dict[str, Any], said: str
+    lived: Lived, commands: Commands, tmp_path: Path, changed: dict[str, Any], said: str
 ) -> None:
-    _, commands, tables, _ = lived
+    cluster, tables, _ = lived
     card = json.loads((tables / "_delayline" / "card.json").read_bytes())
     (tmp_path / "_delayline").mkdir()
     (tmp_path / "_delayline" / "card.json").write_text(json.dumps(card | changed))
-    done = commands(tmp_path)
+    done = commands(cluster, tmp_path)
     assert done is not None
     assert (done.code, done.out) == (5, "")
     assert said in done.err
@@ -245,11 +275,10 @@ def test_tables_that_are_not_of_this_cluster_and_format_are_left_alone(
 
 
 def test_a_folder_that_cannot_be_made_is_refused_in_one_line(
-    lived: tuple[Cluster, Commands, Path, Ended], tmp_path: Path
+    lived: Lived, commands: Commands, tmp_path: Path
 ) -> None:
-    _, commands, _, _ = lived
     (tmp_path / "file").touch()
-    done = commands(tmp_path / "file" / "tables")
+    done = commands(lived.cluster, tmp_path / "file" / "tables")
     assert done is not None
     assert (done.code, done.out) == (2, "")
     assert done.err.splitlines()[1].startswith(f"error: {tmp_path}/file/tables: ")
