@@ -130,6 +130,8 @@ def _meant(error: Exception, bootstrap_servers: str) -> OperatorError:
     of_python = _OF_PYTHON.search(text)
     if of_python is not None:
         return OperatorError(f"Spark: {of_python[1]}")
+    if _LOST in text:
+        return OperatorError("Spark has lost an executor, and what that had computed: begin again")
     kind = ConfigError if isinstance(error, AnalysisException) else OperatorError
     return kind(f"Spark: {_first_line(error)}")
 
@@ -145,6 +147,8 @@ _OF_KAFKA = re.compile(
 _OURS = re.compile(r"pipeline\.errors\.(WrongInput|SendingEnded): ([^\n]*)")
 _OF_PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?: [^\n]*\n)+(\w[^\n]*)")
 """What a task of ours has raised: Spark has its text alone, in the middle of a stack trace."""
+_LOST = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+"""What was to be computed once (`pipeline.audit.judge.kept`) was kept by an executor that is gone."""
 
 _QUIET = {
     "spark.log.level": "ERROR",

@@ -12,8 +12,9 @@ def told(one: Ended, took_s: float) -> str:
         f"round {marker.number}: {marker.requests:,} requests, {marker.open_requests:,} of them still open",
         f"{took_s:.1f} s",
     ]
-    if one.found or one.cleared:
-        parts.append(f"violations: {one.found} new, {one.cleared} cleared, {sum(marker.open.values())} stand")
+    stand = sum(marker.open.values())
+    if one.found or one.cleared or stand:
+        parts.append(f"violations: {one.found} new, {one.cleared} cleared, {stand} stand")
     if one.in_full:
         parts.append("all topics were audited, since something concerned what was closed")
     if one.anew:

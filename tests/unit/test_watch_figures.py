@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -104,3 +105,10 @@ def test_a_line_tells_what_a_round_has_found() -> None:
         "round 7: 103 requests, 3 of them still open; 2.5 s; violations: 3 new, 1 cleared, 2 stand; "
         "all topics were audited, since something concerned what was closed"
     )
+
+
+def test_a_line_tells_what_stands_though_nothing_is_new() -> None:
+    line = told(Ended(MARKER, 0, 0, in_full=False, anew=False), 2.5)
+    assert line.endswith("; 2.5 s; violations: 0 new, 0 cleared, 2 stand")
+    sound = told(Ended(msgspec.structs.replace(MARKER, open={}), 0, 0, in_full=False, anew=False), 2.5)
+    assert sound.endswith("; 2.5 s")
