@@ -68,6 +68,11 @@ def tables_session(master: str) -> SparkSession:
     return _session(master, "delayline tables", _WATCH)
 
 
+def forecast_session(master: str) -> SparkSession:
+    """The same for a forecast."""
+    return _session(master, "delayline forecast", _FORECAST)
+
+
 @contextmanager
 def stopped_after(session: SparkSession) -> Iterator[SparkSession]:
     """The session, for this block alone."""
@@ -160,9 +165,8 @@ _QUIET = {
 }
 _ON_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 _AUDIT = {"spark.buffer.pageSize": "1m"}  # 16 MB for each sort of each task is mostly zeroing memory
-_WATCH = {
-    "spark.buffer.pageSize": "1m",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+_FORECAST = _AUDIT | {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}
+_WATCH = _FORECAST | {
     "spark.cleaner.periodicGC.interval": "5min",  # what a round has kept in memory goes with it
 }
 _BULK = {

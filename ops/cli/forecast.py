@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from ops.cli.options import OutputFile, connect, connection_options
+from ops.cli.options import OutputFile, connect, connection_options, spark_option
 from ops.cli.output import Format, emit, output_option, say
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ _DISKS = {"where": "disk", "part": "of", "free": "free now", "more": "more by th
 )
 @click.option("--html", type=OutputFile(), help="Write a page to look at, too: one file, no server.")
 @click.option("--csv", type=OutputFile(), help="Write all minutes, hours and targets into a file, too.")
+@spark_option
 @output_option
 @connection_options
 def forecast_command(
@@ -58,6 +59,7 @@ def forecast_command(
     disk_bytes: int | None,
     html: Path | None,
     csv: Path | None,
+    master: str,
     **options: Any,
 ) -> None:
     """Forecast the next days: what falls due, against what the lanes and the disks can take.
@@ -69,7 +71,7 @@ def forecast_command(
     from pipeline.forecast.report import as_dict
 
     writers = [*([_csv_writer(csv)] if csv else []), *([_page_writer(html)] if html else [])]
-    found = made(connect(options), Wish(days, capacity, disk_bytes), say)
+    found = made(connect(options), Wish(days, capacity, disk_bytes), master, say)
     if output == "table":
         _show(found.forecast)
     else:

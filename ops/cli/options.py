@@ -67,6 +67,10 @@ to_options = together(
 """Say where another cluster is; with `connection_options`, for `connect_both`."""
 
 
+spark_option = click.option(
+    "--master", default="local[2]", show_default=True, help="The Spark that it runs on."
+)
+
 round_options = together(
     click.option(
         "--grace",
@@ -81,7 +85,7 @@ round_options = together(
         "--replay-window", "replay_window_s", type=click.IntRange(min=0), default=3600, show_default=True,
         metavar="S", help="The nodes' replay_window_s.",
     ),
-    click.option("--master", default="local[2]", show_default=True, help="The Spark that it runs on."),
+    spark_option,
 )  # fmt: skip
 """By what rounds of the watch's engine judge (`ops.topics.audited.watch_config`), and where."""
 

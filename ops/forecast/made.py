@@ -1,4 +1,4 @@
-"""A forecast of a cluster, made by a Spark on this machine."""
+"""A forecast of a cluster, made by Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from delayline.times import DAY_MS, MINUTE_MS
 from node.config import ConnectionConfig
 from ops.forecast.rooms import Rooms, rooms
-from ops.spark import audit_session, spark_errors, stopped_after
+from ops.spark import forecast_session, spark_errors, stopped_after
 from ops.topics.audited import audit_config
 from pipeline.forecast import Asked, Forecast, Horizon, count, forecast
 from pipeline.forecast.read import read
@@ -34,11 +34,14 @@ class Made(NamedTuple):
     unknown: list[str]
 
 
-def made(config: ConnectionConfig, wish: Wish, say: Callable[[str], None]) -> Made:
-    """Reads the cluster's topics. Raises OperatorError, SetupError, PipelineError, ElectionError."""
+def made(config: ConnectionConfig, wish: Wish, master: str, say: Callable[[str], None]) -> Made:
+    """Reads the cluster's topics, by the Spark at `master`.
+
+    Raises OperatorError, SetupError, PipelineError, ElectionError.
+    """
     wanted = audit_config(config)
     say("starting Spark")
-    with stopped_after(audit_session()) as spark, spark_errors(config.bootstrap_servers):
+    with stopped_after(forecast_session(master)) as spark, spark_errors(config.bootstrap_servers):
         log = read(spark, wanted)
         horizon = Horizon(log.taken_ms, ceil(wish.days * DAY_MS / MINUTE_MS))
         counts = count(log.messages, log.arrivals, horizon, log.since_ms)

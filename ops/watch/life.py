@@ -91,13 +91,14 @@ class Life:
             with spark_errors(self._bootstrap_servers):
                 ended = rounds.next()
         except (OperatorError, PipelineError) as error:
-            why = str(translated(error) or error)
+            known = translated(error) or error
+            why = str(known)
             if not rounds.may_go_on:
                 raise UnavailableError(
                     f"Spark has ended ({why}): start the watch again, it goes on"
                 ) from error
             if once or not _may_pass(error):
-                raise
+                raise _other_than_found(known) from error
             self.figures.failed(why)
             tell_failed(why)
         else:
@@ -142,6 +143,12 @@ def _may_pass(error: OperatorError | PipelineError) -> bool:
     if isinstance(error, PipelineError):
         return isinstance(error, (KafkaFailed, KafkaSilent))
     return not isinstance(error, (ConfigError, NotAuthorisedError))
+
+
+def _other_than_found(error: OperatorError | PipelineError) -> OperatorError | PipelineError:
+    """With a code of its own: 1 means that a violation stands."""
+    is_found = isinstance(error, OperatorError) and error.exit_code == OperatorError.exit_code
+    return UnavailableError(str(error)) if is_found else error
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
