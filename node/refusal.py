@@ -95,15 +95,16 @@ def buffer_recreated(
     detail: str, names: ClusterNames, znodes: Znodes, lane: int, data_dir: object
 ) -> Refusal:
     """The log of record is another one. Offsets begin anew: the old checkpoint means nothing, or worse; and
-    what was signed for the old one must not count in the new one.
+    what was signed for the old one, or told of it, must not count in the new one.
     """
     return Refusal(
         RefusalCode.BUFFER_RECREATED,
         detail,
         "What was pending in the old topic is lost. Begin anew under another cluster name; or stop the "
         "nodes, "
-        f"delete the topic {names.checkpoint} and the znodes {znodes.checkpoint(lane)}, of every lane, and "
-        f"{znodes.keys}, remove {data_dir} on every node, run `delayline topics create`, and start them.",
+        f"delete the topics {names.checkpoint} and {names.outcomes} and the znodes "
+        f"{znodes.checkpoint(lane)}, of every lane, and {znodes.keys}, remove {data_dir} on every node, run "
+        "`delayline topics create`, and start them.",
     )
 
 

@@ -5,7 +5,7 @@
     ├── NotFoundError          3   no such topic, cluster, message, checkpoint
     ├── NotAuthorisedError     4   Kafka or ZooKeeper refuses who asks
     ├── ConflictError          5   it contradicts what is there, or comes too late
-    └── UnavailableError       6   Kafka or ZooKeeper does not answer
+    └── UnavailableError       6   Kafka, ZooKeeper or Spark does not answer
 
 The message is one line: what is wrong, where, what to do.
 """

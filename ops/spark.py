@@ -1,4 +1,4 @@
-"""A Spark of one's own, on this machine: enough for a cluster's worth of topics on a laptop.
+"""A Spark of one's own, here or where it is told: here, enough for a cluster's worth of topics on a laptop.
 
 An audit of a large cluster runs just as well in a session of one's own making: `pipeline.audit.audit` takes
 any.
@@ -70,7 +70,7 @@ def tables_session(master: str) -> SparkSession:
 
 def forecast_session(master: str) -> SparkSession:
     """The same for a forecast."""
-    return _session(master, "delayline forecast", _FORECAST)
+    return _session(master, "delayline forecast", _ANALYSIS)
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def has_ended(session: SparkSession) -> bool:
     """Whether nothing can be done with it any more: it was stopped, or its JVM is gone."""
     try:
         return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001  # there is no other way to ask
-    except Py4JError:
+    except _NO_JVM:
         return True
 
 
@@ -120,7 +120,7 @@ def spark_errors(bootstrap_servers: str) -> Iterator[None]:
     """What Spark raises in this block, as an OperatorError of one line."""
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, *_NO_JVM) as error:
         raise _meant(error, bootstrap_servers) from error
 
 
@@ -136,7 +136,7 @@ def _meant(error: Exception, bootstrap_servers: str) -> OperatorError:
     if of_python is not None:
         return OperatorError(f"Spark: {of_python[1]}")
     if _LOST in text:
-        return OperatorError("Spark has lost an executor, and what that had computed: begin again")
+        return OperatorError("Spark has lost an executor, and what that had computed")
     kind = ConfigError if isinstance(error, AnalysisException) else OperatorError
     return kind(f"Spark: {_first_line(error)}")
 
@@ -146,6 +146,8 @@ def _first_line(error: Exception) -> str:
     return said.strip().partition("\n")[0]
 
 
+_NO_JVM = (Py4JError, ConnectionError)
+"""What a call raises whose JVM is gone: the former, where it was under way."""
 _OF_KAFKA = re.compile(
     r"pipeline\.errors\.KafkaFailed: .*KafkaError\{code=\w+,val=(-?\d+),str=\"([^\n]*)\"\}"
 )
@@ -165,8 +167,8 @@ _QUIET = {
 }
 _ON_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 _AUDIT = {"spark.buffer.pageSize": "1m"}  # 16 MB for each sort of each task is mostly zeroing memory
-_FORECAST = _AUDIT | {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}
-_WATCH = _FORECAST | {
+_ANALYSIS = _AUDIT | {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}
+_WATCH = _ANALYSIS | {
     "spark.cleaner.periodicGC.interval": "5min",  # what a round has kept in memory goes with it
 }
 _BULK = {

@@ -52,12 +52,12 @@ def watch_command(
     """
     from ops.spark import spark_errors, stopped_after, watch_session
     from ops.topics.audited import watch_config
-    from ops.watch.life import Life
+    from ops.watch.life import Life, told_from_found
     from ops.watch.rounds import Rounds
 
     config = connect(connection)
     wanted = partial(watch_config, config, grace_ms=grace_ms, replay_window_ms=1000 * replay_window_s)
-    with Life(config.cluster, config.bootstrap_servers, address, every_s) as life:
+    with told_from_found(), Life(config.cluster, config.bootstrap_servers, address, every_s) as life:
         wanted()  # what is wrong with the cluster is said before Spark starts
         say("starting Spark")
         with stopped_after(watch_session(master)) as spark, spark_errors(config.bootstrap_servers):

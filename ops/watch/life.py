@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
@@ -15,6 +16,7 @@ from starlette.routing import Route
 
 from node.http.server import HttpServer
 from ops.errors import ConfigError, NotAuthorisedError, OperatorError, UnavailableError, translated
+from ops.setup.cache import SetupError
 from ops.spark import spark_errors
 from ops.watch.figures import WatchFigures
 from ops.watch.page import watch_page
@@ -91,14 +93,13 @@ class Life:
             with spark_errors(self._bootstrap_servers):
                 ended = rounds.next()
         except (OperatorError, PipelineError) as error:
-            known = translated(error) or error
-            why = str(known)
+            why = str(translated(error) or error)
             if not rounds.may_go_on:
                 raise UnavailableError(
                     f"Spark has ended ({why}): start the watch again, it goes on"
                 ) from error
             if once or not _may_pass(error):
-                raise _other_than_found(known) from error
+                raise
             self.figures.failed(why)
             tell_failed(why)
         else:
@@ -145,10 +146,16 @@ def _may_pass(error: OperatorError | PipelineError) -> bool:
     return not isinstance(error, (ConfigError, NotAuthorisedError))
 
 
-def _other_than_found(error: OperatorError | PipelineError) -> OperatorError | PipelineError:
-    """With a code of its own: 1 means that a violation stands."""
-    is_found = isinstance(error, OperatorError) and error.exit_code == OperatorError.exit_code
-    return UnavailableError(str(error)) if is_found else error
+@contextmanager
+def told_from_found() -> Iterator[None]:
+    """What ends a watch in this block has a code of its own: 1 means that a violation stands."""
+    try:
+        yield
+    except (SetupError, OperatorError, PipelineError) as error:
+        known = UnavailableError(str(error)) if isinstance(error, SetupError) else translated(error) or error
+        if isinstance(known, OperatorError) and known.exit_code == OperatorError.exit_code:
+            known = UnavailableError(str(known))
+        raise known from None
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -72,6 +72,7 @@ def change_settings(cluster: Cluster, **chosen: Any) -> SettingsVersions:
 def begin_anew(cluster: Cluster, *node_ids: str) -> None:
     """What is to be done once the buffer is another one, with all nodes stopped."""
     cluster.delete_topic(cluster.names.checkpoint)
+    cluster.delete_topic(cluster.names.outcomes)
     cluster.kazoo.delete(cluster.znodes.checkpoint(0))
     cluster.kazoo.delete(cluster.znodes.keys)
     for node_id in node_ids:
@@ -115,7 +116,8 @@ def test_after_a_recreated_buffer_the_way_out_leads_to_a_new_beginning(cluster: 
     way_out = refused(cluster, "a", "buffer-recreated")["way_out"]
     cluster.stop_here(refusing)
     znodes, old_root = cluster.znodes, cluster.keys.root
-    for named in (cluster.names.checkpoint, znodes.checkpoint(0), znodes.keys, str(cluster.data_dir("a"))):
+    topics = cluster.names.checkpoint, cluster.names.outcomes
+    for named in (*topics, znodes.checkpoint(0), znodes.keys, str(cluster.data_dir("a"))):
         assert named in way_out
     with Sender(cluster) as sender:
         sender.schedule(b"the first of the new")

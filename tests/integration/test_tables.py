@@ -1,5 +1,5 @@
 """`delayline tables export` on a cluster that runs: what an operator sees, one run at a time, and a run that
-is killed at any point.
+is killed on its way.
 """
 
 from __future__ import annotations
@@ -189,6 +189,9 @@ def test_a_run_that_is_killed_again_and_again_comes_to_the_tables_of_one_that_wa
     assert done.code == 0, done.err
     points = kills(done.steps)
     assert [commands(cluster, killed, last=last) for last in points] == [None, None], f"killed at {points}"
+    own = {path.name[:16] for path in (killed / "_delayline").iterdir()}
+    assert {"marker-000000000", "intent-000000001"} < own, own
+    assert "marker-000000001" not in own
     last = commands(cluster, killed)
     assert last is not None
     assert last.code == 0, last.err

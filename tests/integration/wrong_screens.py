@@ -23,6 +23,8 @@ _ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
 """Far longer than any row takes on an idle machine; the longest, a taken port, waits 10 s for it."""
 _AT_ONCE = 8
+_OF_SPARK = ("audit", "bulk", "forecast", "tables")
+"""Commands of these groups may start Spark, which takes both cores of a small machine: one after the other."""
 _AGAIN = "node-startup-retried"
 _EVENTS = {"waits": "node-startup-delayed", "refuses": "leadership-refused", "warns": "peer-host-unresolved"}
 
@@ -50,6 +52,7 @@ class Screens:
         self._mark = mark
         self._inherited = dict(os.environ)  # the test runner changes it while rows run
         self._pool = ThreadPoolExecutor(_AT_ONCE)
+        self._of_spark = ThreadPoolExecutor(1)
         self._lock = threading.Lock()
         self._running: dict[str, Future[Screen]] = {}
         self._count = 0
@@ -61,7 +64,8 @@ class Screens:
         with self._lock:
             if name not in self._running:
                 self._count += 1
-                self._running[name] = self._pool.submit(self._run, row, self._count, expected)
+                pool = self._of_spark if row.command.startswith(_OF_SPARK) else self._pool
+                self._running[name] = pool.submit(self._run, row, self._count, expected)
             return self._running[name]
 
     def wait_ended(self) -> None:
@@ -70,7 +74,8 @@ class Screens:
 
     def close(self) -> None:
         """Waits for the rows under way."""
-        self._pool.shutdown(cancel_futures=True)
+        for pool in (self._pool, self._of_spark):
+            pool.shutdown(cancel_futures=True)
 
     def _run(self, row: Row, number: int, expected: str | None) -> Screen:
         process = self._start(row, number)

@@ -196,7 +196,7 @@ _JAVA = (
     Row("a stack, a Java that is too old", "stack up --data-dir {dir}/stack-2", 1, _java("11.0.2")),
     Row("the same, in the background", "stack up --detach --data-dir {dir}/stack-3", 1, _java("11.0.2")),
     Row("an audit, a Java that is too new", "audit", 1, _java("25.0.1")),
-    Row("a watch, no Java", WATCH, 1, _java("none")),
+    Row("a watch, no Java", WATCH, 6, _java("none")),
     Row("a forecast, no Java", "forecast", 1, _java("none")),
 )
 _OPERATORS = (

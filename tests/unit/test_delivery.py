@@ -93,19 +93,33 @@ def test_checkpoints_say_what_is_known_of_the_outcomes_topic_and_the_next_leader
     assert found == [None, whole, anew]
 
 
-def test_a_lane_that_has_carried_does_not_believe_the_first_topic_that_it_finds(
+def test_a_lane_that_has_seen_something_does_not_believe_the_first_topic_that_it_finds(
     ports: FakePorts, view: View, delivery: Delivery
 ) -> None:
     leadership = delivery.run()
     run_to_wait(leadership)
-    last = ports.log.checkpoints[-1]
-    ports.log.checkpoints.append(msgspec.structs.replace(last, number=last.number + 1, carried={0: 1}))
-    ports.age.look = Look("topic", 0, 5, 1, 900, NOW_MS)
-    leadership = new_delivery(ports, view, MANY).run()
-    run_to_wait(leadership)
     take(view, at(0, 0, schedule(ports.clock.now)))
     run_to_wait(leadership)
-    assert ports.log.checkpoints[-1].told == Told("topic", 0, 5, 1, NOW_MS, NOW_MS)
+    ports.age.look = Look("topic", 0, 5, 1, 900, NOW_MS)
+    take(view, at(0, 1, schedule(ports.clock.now)))
+    run_to_wait(leadership)
+    assert [one.told for one in ports.log.checkpoints[-2:]] == [None, Told("topic", 0, 5, 1, NOW_MS, NOW_MS)]
+
+
+def test_a_checkpoint_goes_by_a_look_from_before_what_its_transaction_tells(
+    ports: FakePorts, view: View, delivery: Delivery
+) -> None:
+    leadership = delivery.run()
+    run_to_wait(leadership)
+    ports.age.look = Look("topic", 0, 0, 1, None, NOW_MS)
+
+    def made_anew() -> None:
+        ports.age.look = Look("anew", 0, 0, 1, None, NOW_MS)
+
+    ports.outbox.while_sent = made_anew
+    take(view, at(0, 0, schedule(ports.clock.now)))
+    run_to_wait(leadership)
+    assert ports.log.checkpoints[-1].told == Told("topic", 0, 0, 1, NOW_MS, 0)
 
 
 def test_a_leader_whose_clock_is_set_back_a_little_waits_for_it(

@@ -25,5 +25,5 @@ _GONE = (
 def test_that_spark_has_lost_an_executor_is_said_and_that_another_try_may_end_well(said: str) -> None:
     with pytest.raises(OperatorError) as raised, spark_errors("127.0.0.1:1"):
         raise PySparkException(said)
-    assert str(raised.value) == "Spark has lost an executor, and what that had computed: begin again"
+    assert str(raised.value) == "Spark has lost an executor, and what that had computed"
     assert type(raised.value) is OperatorError  # by that a bulk load, and a watch, try again

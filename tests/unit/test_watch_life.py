@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from ops.errors import NotFoundError, OperatorError, UnavailableError
-from ops.watch.life import Life
+from ops.setup.cache import SetupError
+from ops.watch.life import Life, told_from_found
 from ops.watch.rounds import Ended, Rounds
-from pipeline.errors import KafkaSilent, PipelineError
+from pipeline.errors import KafkaSilent, PipelineError, WrongInput
 from pipeline.watch.marker import Marker
 
 
@@ -36,16 +37,23 @@ def _unheard(*said: Any) -> None:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
+        (SetupError("no Java"), 6),
         (OperatorError("Spark: it has lost an executor"), 6),
         (PipelineError("something else"), 6),
         (KafkaSilent("Kafka does not answer"), 6),
+        (WrongInput("the folder cannot be written"), 2),
         (NotFoundError("no such cluster"), 3),
     ],
 )
-def test_a_round_that_fails_is_told_from_one_that_has_found_something(error: Exception, code: int) -> None:
-    with pytest.raises(OperatorError) as raised:
-        lead(Failing(error), once=True)
+def test_what_ends_a_watch_is_told_from_what_it_has_found(error: Exception, code: int) -> None:
+    with pytest.raises(OperatorError) as raised, told_from_found():
+        raise error
     assert (str(raised.value), raised.value.exit_code) == (str(error), code)
+
+
+def test_a_round_that_fails_ends_a_watch_of_one() -> None:
+    with pytest.raises(OperatorError, match=r"^Spark: no$"):
+        lead(Failing(OperatorError("Spark: no")), once=True)
 
 
 def test_without_its_spark_no_round_is_tried_again() -> None:
