@@ -24,7 +24,7 @@ LIMIT_S = 60.0
 """Far longer than any row takes on an idle machine; the longest, a taken port, waits 10 s for it."""
 _AT_ONCE = 8
 _OF_SPARK = ("audit", "bulk", "forecast", "tables")
-"""Commands of these groups may start Spark, which takes both cores of a small machine: one after the other."""
+"""Commands that may start Spark, which takes both cores of a small machine: one after the other."""
 _AGAIN = "node-startup-retried"
 _EVENTS = {"waits": "node-startup-delayed", "refuses": "leadership-refused", "warns": "peer-host-unresolved"}
 
