@@ -103,15 +103,23 @@ def _make() -> None:
 
 
 def _make_venv(folder: Path) -> None:
-    made = subprocess.run(
-        [sys.executable, "-m", "venv", str(folder)], capture_output=True, text=True, check=False
-    )
+    python = own_python()
+    made = subprocess.run([python, "-m", "venv", str(folder)], capture_output=True, text=True, check=False)
     if made.returncode != 0:
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
         raise SetupError(
-            f"{sys.executable} cannot make a virtual environment: install its venv module"
+            f"{python} cannot make a virtual environment: install its venv module"
             f" (Debian, Ubuntu: apt-get install python{version}-venv)"
         )
+
+
+def own_python() -> str:
+    """The program that runs this. Of an environment it is the one that has made that: what somebody has
+    activated may be the `.venv` that is about to be made anew.
+    """
+    if sys.prefix == sys.base_prefix:
+        return sys.executable
+    return str(Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}")
 
 
 def _wheels() -> Path:

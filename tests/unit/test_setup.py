@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 import threading
+import venv
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -140,3 +142,15 @@ def test_two_who_want_the_same_jars_fetch_them_once(monkeypatch: pytest.MonkeyPa
         ivy.may_end.set()
         assert both[0].result() == both[1].result() == [WANTED.folder / "one-1.jar"]
     assert ivy.runs == 1
+
+
+def test_an_environment_is_made_by_a_python_that_is_in_none(tmp_path: Path) -> None:
+    """Else `make` in an activated one would remove the Python that it is about to make it with."""
+    venv.create(tmp_path / "activated", symlinks=True)
+    asked = "from ops.setup.bootstrap import own_python; print(own_python())"
+    for python in (str(tmp_path / "activated" / "bin" / "python"), bootstrap.own_python()):
+        found = subprocess.run(
+            [python, "-c", asked], cwd=bootstrap.ROOT, capture_output=True, text=True, check=True
+        )
+        assert Path(found.stdout.strip()).resolve() == Path(bootstrap.own_python()).resolve()
+        assert not Path(found.stdout.strip()).is_relative_to(tmp_path)
