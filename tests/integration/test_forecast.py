@@ -137,7 +137,7 @@ def typed(
     capsys: pytest.CaptureFixture[str],
 ) -> Iterator[Operator]:
     # The one Spark of this process is lent to the command, which ends its own.
-    monkeypatch.setattr("ops.forecast.made.audit_session", lambda: spark)
+    monkeypatch.setattr("ops.forecast.made.forecast_session", lambda _master: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
     with operator_of(cluster.connection, monkeypatch, capsys, "forecast") as operator:
         yield operator
