@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 from confluent_kafka import KafkaError
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException, PySparkRuntimeError
@@ -34,10 +35,13 @@ def audit_session(cores: int = 2, *, records: int | None = None) -> SparkSession
 
     Raises SetupError if there is no Java that it runs on, or the connector's jars cannot be had.
     """
-    # Of a few, an audit is over before the optimising compiler has paid for itself.
-    compiler = " -XX:TieredStopAtLevel=1" if records is not None and are_few(records) else ""
-    own = _AUDIT | {"spark.driver.extraJavaOptions": f"-XX:+UseSerialGC{compiler}"}
-    return _session(f"local[{cores}]", "delayline audit", own)
+    if records is not None and are_few(records):
+        # It is over before the optimising compiler has paid for itself.
+        own = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+    else:
+        # What is kept of many fills the heap: no core is to wait while one cleans up.
+        own = {"spark.driver.extraJavaOptions": "-XX:+UseParallelGC"} | _heap(records)
+    return _session(f"local[{cores}]", "delayline audit", _AUDIT | own)
 
 
 def bulk_session(master: str) -> SparkSession:
@@ -71,6 +75,15 @@ def tables_session(master: str) -> SparkSession:
 def forecast_session(master: str) -> SparkSession:
     """The same for a forecast."""
     return _session(master, "delayline forecast", _ANALYSIS)
+
+
+def _heap(records: int | None) -> dict[str, str]:
+    """Room for so many, unless the user's environment says how much there is."""
+    if "SPARK_DRIVER_MEMORY" in os.environ:
+        return {}
+    wanted = _MOST_HEAP if records is None else min(_MOST_HEAP, _LEAST_HEAP + records * _RECORD_BYTES)
+    found = max(_LEAST_HEAP, min(wanted, psutil.virtual_memory().available // 2))
+    return {"spark.driver.memory": f"{found >> 20}m"}
 
 
 @contextmanager
@@ -165,6 +178,9 @@ _QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+_LEAST_HEAP = 1 << 30  # Spark's own default
+_MOST_HEAP = 4 << 30  # what has no room in it goes to disk
+_RECORD_BYTES = 3_000  # about what is kept of a request, with what became of it
 _ON_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 _AUDIT = {"spark.buffer.pageSize": "1m"}  # 16 MB for each sort of each task is mostly zeroing memory
 _ANALYSIS = _AUDIT | {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}

@@ -25,6 +25,11 @@ class Bounds:
     letter_limit_bytes: int  # what is larger the dead-letter topic may have had no room for
     target_edges_ms: Mapping[str, int]
 
+    @property
+    def has_lost_any(self) -> bool:
+        """Whether the buffer has lost its beginning anywhere."""
+        return any(self.buffer_first.values())
+
     def edge_ms(self, target: Column) -> Column:
         """The edge for a message to `target`, whichever way it has ended."""
         own = max(self.outcomes_edge_ms, self.letters_edge_ms)
@@ -32,6 +37,8 @@ class Bounds:
 
     def before_buffer(self, source: Column) -> Column:
         """Whether `source` was in the buffer once: it lies before the first offset there is."""
+        if not self.has_lost_any:
+            return F.lit(False)
         partition, offset = place_in(source)
         return F.coalesce(offset < looked_up(self.buffer_first, partition, 0), F.lit(False))
 

@@ -41,11 +41,11 @@ _OF_BEFORE: Final = (
 
 class Told(NamedTuple):
     """`requests`: what the log tells, with `stand_in`, what it was made from (null: it is the record itself),
-    and `cut`, whether its partition has lost its beginning. `carries`: all of them.
+    and `cut`, whether its partition has lost its beginning. `carries`: all of them; None: there are none.
     """
 
     requests: DataFrame
-    carries: DataFrame
+    carries: DataFrame | None
 
 
 def told(parsed: DataFrame, begins: Mapping[int, int]) -> Told:
@@ -55,26 +55,26 @@ def told(parsed: DataFrame, begins: Mapping[int, int]) -> Told:
     Raises `NewerRecord` for a carry that only a newer version reads.
     """
     carries = parsed.filter(F.col("kind") == CARRY)
-    _expect_readable(carries)
+    has_carries = _has_any(carries)
     none = F.lit(None).cast("string")
     cut = looked_up(begins, F.col("partition"), 0) > 0
     asked = parsed.filter(F.col("kind") != CARRY).drop("carried").withColumn("stand_in", none)
     if any(begins.values()):
         asked = _with_stand_ins(asked, carries, begins)
-    return Told(asked.withColumn("cut", cut).drop("serial"), carries)
+    return Told(asked.withColumn("cut", cut).drop("serial"), carries if has_carries else None)
 
 
-def carry_violations(found: Told, begins: Mapping[int, int]) -> DataFrame:
+def carry_violations(carries: DataFrame, requests: DataFrame, begins: Mapping[int, int]) -> DataFrame:
     """Carries that say something else than what they carry: columns `kind`, `source`, `detail`."""
-    original = found.requests.select(
+    original = requests.select(
         "partition",
         F.col("offset").alias("place"),
         F.col("content").alias("of_content"),
         F.coalesce("due_ms", "timestamp_ms").alias("of_due_ms"),
         F.col("kind").alias("of_kind"),
     )
-    carries = found.carries.withColumn("place", F.col("carried.offset"))
-    compared = carries.join(original, ["partition", "place"], "left")
+    placed = carries.withColumn("place", F.col("carried.offset"))
+    compared = placed.join(original, ["partition", "place"], "left")
     return violations(compared, flaws(_checks(begins)))
 
 
@@ -112,10 +112,14 @@ def lacking(checkpoints: DataFrame, begins: Mapping[int, int], settings: Cluster
     return checkpoints.sparkSession.createDataFrame(found, "kind string, source string, detail string")
 
 
-def _expect_readable(carries: DataFrame) -> None:
-    newer = carries.filter(F.col("carried").isNull()).select("source", "code").head()
-    if newer is not None:
-        raise NewerRecord(f"{newer['source']}: {newer['code']}: audit with the version that wrote it")
+def _has_any(carries: DataFrame) -> bool:
+    """Raises `NewerRecord` for one that only a newer version reads."""
+    newer = F.min(F.when(F.col("carried").isNull(), F.struct("source", "code")))
+    (count, unreadable), *_ = carries.agg(F.count("*"), newer).collect()
+    if unreadable is not None:
+        source, code = unreadable
+        raise NewerRecord(f"{source}: {code}: audit with the version that wrote it")
+    return bool(count)
 
 
 def _with_stand_ins(asked: DataFrame, carries: DataFrame, begins: Mapping[int, int]) -> DataFrame:

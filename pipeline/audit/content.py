@@ -37,17 +37,17 @@ def content_of(key: bytes | None, value: bytes | None, headers: Sequence[Header]
 
 def headers_digest_of(headers: Sequence[Header]) -> bytes:
     """SHA-256 of headers in their order; each part with its length before it, a null value with length -1."""
-    sha256 = hashlib.sha256()
+    parts = []
     for name, value in headers:
         raw = name.encode("utf-8", "surrogateescape")
-        sha256.update(b"%d:%b%d:%b" % (len(raw), raw, -1 if value is None else len(value), value or b""))
-    return sha256.digest()
+        parts.append(b"%d:%b%d:%b" % (len(raw), raw, -1 if value is None else len(value), value or b""))
+    return hashlib.sha256(b"".join(parts)).digest()
 
 
 def last_header(headers: Column, key: str) -> Column:
     """The value, as text, of the last header called `key`; null if there is none."""
-    found = F.filter(headers, lambda header: header["key"] == key)
-    return F.get(found, F.size(found) - 1)["value"].cast("string")
+    from_the_end = F.array_position(F.reverse(headers["key"]), key)  # from 1 on; 0: nowhere
+    return F.get(F.reverse(headers["value"]), (from_the_end - 1).cast("int")).cast("string")
 
 
 def _digest_of(part: bytes | None) -> bytes:

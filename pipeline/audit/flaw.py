@@ -18,12 +18,16 @@ def said(*parts: str | Column) -> Column:
 
 
 def flaws(checks: Checks) -> Column:
-    """What the checks find, as an array of `kind` and `detail`."""
+    """What the checks find, as an array of `kind` and `detail`; null where they find nothing.
+
+    Spark makes no code for `array_compact`, nor for what is within it: few rows come to that.
+    """
     found = [
         F.when(detail.isNotNull(), F.struct(F.lit(kind).alias("kind"), detail.alias("detail")))
         for kind, detail in checks
     ]
-    return F.array_compact(F.array(*found))
+    is_any = F.coalesce(*(detail for _, detail in checks)).isNotNull()
+    return F.when(is_any, F.array_compact(F.array(*found)))
 
 
 def violations(frame: DataFrame, found: Column) -> DataFrame:

@@ -18,7 +18,7 @@ back to; a cancel by source does what one of the id does, if the id's last reque
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
@@ -28,14 +28,36 @@ from pipeline.audit.carries import OF_SUCCESSOR
 from pipeline.audit.holds import holds, let_go
 from pipeline.audit.meaning import CANCEL, RESCHEDULE, SCHEDULE, beside_source, root_offset
 
-_OF_THE_ID: Final = (
-    *("dropped", "moved", "met", "removed", "gone_by", "expected", "answered_by", "judged"),
-    *("follows", "followed_by"),
-)
+
+class Sorts(NamedTuple):
+    """Whether there are any requests of a sort at all: what follows from those alone is not looked for else,
+    for it takes its time. `written_back`: by the service; `by_source`: cancels of that kind; `keeping`:
+    schedules that keep what is there already; `in_batches`: rejected with the batch that they are in.
+    """
+
+    written_back: bool
+    by_source: bool
+    reschedules: bool
+    keeping: bool
+    recurring: bool
+    in_batches: bool
 
 
-def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
-    """`requests`, which say which of them are duplicates, with these columns added.
+def sorts_of(requests: DataFrame) -> Sorts:
+    """Computes `requests`, if they are to be kept and are not yet."""
+    found = requests.agg(
+        F.bool_or(F.col("parent").isNotNull()),
+        F.bool_or(F.col("names").isNotNull()),
+        F.bool_or(F.col("kind") == RESCHEDULE),
+        F.bool_or("keep"),
+        F.bool_or(F.col("recurrence").isNotNull()),
+        F.bool_or(F.col("batch").isNotNull()),
+    )
+    return Sorts(*map(bool, found.collect()[0]))
+
+
+def with_history(requests: DataFrame, checkpoints: DataFrame, sorts: Sorts) -> DataFrame:
+    """`requests`, which say which of them are duplicates and `of_message`, with these columns added.
 
     `settled_by`, `seen_by`: checkpoints, null if there is none yet. `settled_at_ms`: when the broker took
     the former, and `spell` its own; `passed_by` and `applied_by`: those that it follows from. `held`,
@@ -51,38 +73,28 @@ def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
     it. `judged`: whether an answer can be held to what is expected.
     """
     whole_from = checkpoints.groupBy("lane").agg(F.first("whole_from").alias("whole_from"))
-    known = requests.join(F.broadcast(whole_from), "lane", "left").withColumn("of_message", F.lit(False))
-    return _of_ids(let_go(_placed(known, checkpoints), holds(checkpoints)))
+    known = requests.join(F.broadcast(whole_from), "lane", "left")
+    placed = let_go(_placed(known, checkpoints), holds(checkpoints))
+    with_answers = _expected(_with_neighbours(placed, sorts))
+    beside = {"follows": F.col("before.offset"), "followed_by": F.col("after.offset")}
+    return with_answers.withColumns(beside).drop("before", "after", "ended", "inert")
 
 
-def anew(history: DataFrame) -> DataFrame:
-    """The same, where other requests are found to be duplicates, or cancels by source to be of an id: what
-    follows from the ids, anew.
+def with_sources(requests: DataFrame) -> DataFrame:
+    """`requests`, where a cancel by source has the `id` of the schedule that it names, if that has one, and
+    is `of_message` if it names one at all.
     """
-    return _of_ids(history.drop(*_OF_THE_ID))
-
-
-def with_sources(history: DataFrame) -> DataFrame:
-    """The same, where a cancel by source has the `id` of the schedule that it names, if that has one, and is
-    `of_message` if it names one at all.
-    """
-    named = history.filter((F.col("kind") == SCHEDULE) & F.col("parent").isNull()).select(
+    named = requests.filter((F.col("kind") == SCHEDULE) & F.col("parent").isNull()).select(
         "partition", F.col("offset").alias("names"), F.col("id").alias("named_id"), F.lit(True).alias("named")
     )
-    cancels = history.filter(F.col("names").isNotNull()).select("partition", "offset", "names")
+    cancels = requests.filter(F.col("names").isNotNull()).select("partition", "offset", "names")
     found = cancels.join(named, ["partition", "names"]).select("partition", "offset", "named_id", "named")
     return (
-        history.join(F.broadcast(found), ["partition", "offset"], "left")
+        requests.join(F.broadcast(found), ["partition", "offset"], "left")
         .withColumn("id", F.coalesce("id", "named_id"))
         .withColumn("of_message", F.coalesce("named", F.lit(False)))
         .drop("named_id", "named")
     )
-
-
-def _of_ids(placed: DataFrame) -> DataFrame:
-    known = _expected(_with_neighbours(placed))
-    beside = {"follows": F.col("before.offset"), "followed_by": F.col("after.offset")}
-    return known.withColumns(beside).drop("before", "after", "ended", "inert")
 
 
 def _placed(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
@@ -199,7 +211,7 @@ def _least(
     )
 
 
-def _with_neighbours(placed: DataFrame) -> DataFrame:
+def _with_neighbours(placed: DataFrame, sorts: Sorts) -> DataFrame:
     """Adds `dropped`; the id's events `before` and `after` in the log; what a reschedule has `met`.
 
     `ended`: a cancel or replace that was the first to come between a parent and what was written back for it.
@@ -209,33 +221,53 @@ def _with_neighbours(placed: DataFrame) -> DataFrame:
     alone = F.when(F.col("id").isNull(), F.coalesce(named, root_offset(), "offset"))
     identity = Window.partitionBy(F.xxhash64("id", alone), "partition", "id", alone)
     earlier = identity.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
-    placed = placed.withColumn("inert", _is_inert(earlier))
-    is_event = F.col("kind").isin(SCHEDULE, CANCEL) & ~F.col("duplicate") & ~F.col("inert")
-    origin = F.when(is_event, F.coalesce("parent", "offset"))
+    inert = _is_inert(earlier) if sorts.by_source else F.lit(False)
+    with_drops = _with_drops(placed.withColumn("inert", inert), earlier, sorts)
     event = F.when(
-        is_event & ~F.col("dropped"),
+        F.col("is_event") & ~F.col("dropped"),
         F.struct(
             "kind", "offset", "timestamp_ms", "source", "parent", "settled_by", "seen_by", "stand_in",
-            origin.alias("origin"), F.coalesce("root", "source").alias("root"), word_of().alias("word"),
+            "origin", F.coalesce("root", "source").alias("root"), word_of().alias("word"),
         ),
     )  # fmt: skip
-    dropped = F.coalesce(F.max(origin).over(earlier) > F.col("parent"), F.lit(False))
-    last = F.last("event", ignorenulls=True)
+    last, is_reschedule = F.last("event", ignorenulls=True), F.col("kind") == RESCHEDULE
     # Not a frame that is open at the end: Spark takes time quadratic in its length for those.
     following = F.expr("lead(event) ignore nulls").over(identity.orderBy("offset"))
-    met = F.when(F.col("kind") == RESCHEDULE, last.over(_met(identity)))
+    met = F.when(is_reschedule, last.over(_met(identity)) if sorts.reschedules else F.col("event"))
     neighbours = {"before": last.over(earlier), "after": following, "met": met}
-    by_user = F.when(is_event & F.col("parent").isNull(), F.col("offset"))
-    user_before = F.last(by_user, ignorenulls=True).over(earlier)
-    dropped_parent = F.expr("lead(dropped_parent) ignore nulls").over(identity.orderBy("offset"))
-    ended = (dropped_parent < F.col("offset")) & (F.coalesce(user_before, F.lit(-1)) <= dropped_parent)
+    ended = _ended(identity, earlier) if sorts.written_back else F.lit(False)
     return (
-        # A reschedule that was deferred changes nothing at apply, and nothing drops it there.
-        placed.withColumn("dropped", dropped & (F.col("kind") != RESCHEDULE))
-        .withColumns({"event": event, "dropped_parent": F.when(F.col("dropped"), F.col("parent"))})
-        .withColumns(neighbours | {"ended": F.coalesce(ended, F.lit(False))})
-        .drop("event", "dropped_parent")
+        with_drops.withColumn("event", event)
+        .withColumns(neighbours | {"ended": ended})
+        .drop("event", "is_event", "origin", "dropped_parent")
     )
+
+
+def _with_drops(placed: DataFrame, earlier: WindowSpec, sorts: Sorts) -> DataFrame:
+    """Adds `is_event`, whether a request may change what its id is; to which offset it goes back then, as
+    `origin`; `dropped`, and the parent of what is.
+    """
+    is_event = F.col("kind").isin(SCHEDULE, CANCEL) & ~F.col("duplicate") & ~F.col("inert")
+    origin = F.when(F.col("is_event"), F.coalesce("parent", "offset"))
+    dropped = F.lit(False)
+    if sorts.written_back:
+        # A reschedule that was deferred changes nothing at apply, and nothing drops it there.
+        overtaken = F.coalesce(F.max("origin").over(earlier) > F.col("parent"), F.lit(False))
+        dropped = overtaken & (F.col("kind") != RESCHEDULE)
+    return (
+        placed.withColumn("is_event", is_event)
+        .withColumn("origin", origin)
+        .withColumn("dropped", dropped)
+        .withColumn("dropped_parent", F.when(F.col("dropped"), F.col("parent")))
+    )
+
+
+def _ended(identity: WindowSpec, earlier: WindowSpec) -> Column:
+    by_user = F.when(F.col("is_event") & F.col("parent").isNull(), F.col("offset"))
+    user_before = F.coalesce(F.last(by_user, ignorenulls=True).over(earlier), F.lit(-1))
+    dropped_parent = F.expr("lead(dropped_parent) ignore nulls").over(identity.orderBy("offset"))
+    ended = (dropped_parent < F.col("offset")) & (user_before <= dropped_parent)
+    return F.coalesce(ended, F.lit(False))
 
 
 def _is_inert(earlier: WindowSpec) -> Column:

@@ -7,6 +7,7 @@ watch from what is new and what it has kept (pipeline/watch).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,7 +24,7 @@ from pipeline.audit.checkpoints import checkpoint_violations
 from pipeline.audit.duplicates import Heard, marked
 from pipeline.audit.evidence import Evidence, at_their_rows, of_each_record
 from pipeline.audit.flaw import violations
-from pipeline.audit.history import anew, with_history, with_sources
+from pipeline.audit.history import Sorts, sorts_of, with_history, with_sources
 from pipeline.audit.moves import move_violations
 from pipeline.audit.operations import Operations, operations, replayed, with_skips
 from pipeline.audit.order import order_violations
@@ -98,23 +99,29 @@ def judge(material: Material) -> Judged:
     one_by_one = checkpoints.filter(~F.col("apart"))
     done = operations(one_by_one)
     log = told_of(material)
-    asked = history_of(log.requests, checkpoints, done, material)
-    evidence = at_their_rows(of_each_record(material.evidence(asked), asked), asked)
+    sorts = sorts_of(log.requests)
+    asked = history_of(log.requests, sorts, checkpoints, done, material)
+    evidence = _placed(material.evidence(asked), asked, sorts)
     again = replayed(asked, evidence, done)
     bounds = material.bounds(asked)
     found = kept(verdicts(cases(asked, again.evidence, material.ledger()), bounds))
-    wrong = kept(
-        violations(found, F.col("flaws"))
-        .unionByName(order_violations(found))
-        .unionByName(chain_violations(found))
-        .unionByName(move_violations(found))
-        .unionByName(checkpoint_violations(one_by_one))
-        .unionByName(again.violations)
-        .unionByName(carry_violations(log, material.begins))
-        .unionByName(doubled_before(evidence, found, bounds))
-        .unionByName(lacking(checkpoints, material.begins, material.versions.settings))
-    )
-    return Judged(checkpoints, asked, evidence, found, wrong, bounds, done)
+    wrong = [
+        violations(found, F.col("flaws")),
+        order_violations(found),
+        checkpoint_violations(one_by_one),
+        again.violations,
+        lacking(checkpoints, material.begins, material.versions.settings),
+    ]
+    if log.carries is not None:
+        wrong.append(carry_violations(log.carries, log.requests, material.begins))
+    if sorts.recurring:
+        wrong.append(chain_violations(found))
+    if sorts.reschedules:
+        wrong.append(move_violations(found))
+    if bounds.has_lost_any:
+        wrong.append(doubled_before(evidence, found, bounds))
+    every = kept(functools.reduce(DataFrame.unionByName, wrong))
+    return Judged(checkpoints, asked, evidence, found, every, bounds, done)
 
 
 def told_of(material: Material) -> Told:
@@ -123,21 +130,21 @@ def told_of(material: Material) -> Told:
     return Told(kept(found.requests), found.carries) if any(material.begins.values()) else found
 
 
-def history_of(
-    requests: DataFrame, checkpoints: DataFrame, done: Operations, material: Material
-) -> DataFrame:
-    """The requests with their history (pipeline/audit/history.py).
+def _placed(evidence: Evidence, asked: DataFrame, sorts: Sorts) -> Evidence:
+    """The same at the rows that it is of."""
+    if sorts.in_batches:
+        evidence = of_each_record(evidence, asked)
+    return at_their_rows(evidence, asked) if sorts.recurring else evidence
 
-    Which of them are duplicates, and what cancels by source name, is found out only if there are any: it
-    takes its time.
-    """
-    requests = requests.withColumn("duplicate", F.lit(False))
-    asked = kept(with_skips(with_history(requests, checkpoints), done))
-    keeps, names = asked.agg(F.max("keep"), F.max("names")).collect()[0]
-    if not keeps and names is None:
-        return asked
-    if names is not None:
-        asked = with_sources(asked)
-    if keeps:
-        asked = marked(asked, material.versions, material.outcomes(), material.heard(checkpoints))
-    return kept(anew(asked))
+
+def history_of(
+    requests: DataFrame, sorts: Sorts, checkpoints: DataFrame, done: Operations, material: Material
+) -> DataFrame:
+    """The requests with their history (pipeline/audit/history.py), which of them are duplicates first."""
+    requests = requests.withColumns({"duplicate": F.lit(False), "of_message": F.lit(False)})
+    if sorts.by_source:
+        requests = with_sources(requests)
+    if sorts.keeping:
+        by_checkpoints = material.heard(checkpoints)
+        requests = kept(marked(requests, material.versions, material.outcomes(), by_checkpoints))
+    return kept(with_skips(with_history(requests, checkpoints, sorts), done))

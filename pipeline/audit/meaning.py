@@ -43,16 +43,20 @@ MARK = "mark"
 # What the service has written back has one of these at least; its signature is also of its value.
 _SIGNED = (wire.H_PARENT, wire.H_SIGNATURE)
 
-MEANING = (
-    "kind string, id string, scheduled_for_ms long, due_ms long, target_topic string, target_key binary, "
-    "target_partition int, expire_at_ms long, parent long, root string, attempt int, occurrence long, "
+_OF_FEW = (
+    "expire_at_ms long, parent long, root string, attempt int, occurrence long, "
     "recurrence struct<cron: string, interval_ms: long, factor_permille: int, time_zone: string, "
     "times: long, until_ms: long, missed: string>, keep boolean, names long, code string, "
-    "headers_sha binary, serial array<long>, batch long, moved_by long, "
+    "serial array<long>, batch long, moved_by long, "
     "carried struct<offset: long, kind: string, key_sha: binary, value_sha: binary, key_bytes: int, "
     "value_bytes: int, headers: array<struct<key: string, value: binary>>, content: string>, "
     "kept int"
 )
+_MEANING = (
+    "kind string, id string, scheduled_for_ms long, due_ms long, target_topic string, target_key binary, "
+    f"target_partition int, few struct<{_OF_FEW}>, headers_sha binary"
+)
+"""As it comes from Python, where each field takes its time: `few` is null where it would be `_PLAIN`."""
 # What Kafka's Java client makes of bytes that are not UTF-8.
 _UNDECODABLE = "\ufffd"
 _NO_LIMIT_MS = 1_000 * 366 * 24 * 3_600_000  # the most that a cluster can have
@@ -79,7 +83,7 @@ class CarriedRecord(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """One row of `MEANING`; what a kind of request does not have is None."""
+    """What a record asks for; what a kind of request does not have is None. First what most have."""
 
     kind: str
     id: str | None = None
@@ -97,12 +101,16 @@ class Meaning(NamedTuple):
     keep: bool = False
     names: int | None = None  # of a cancel by source: the offset that it names, in its own partition
     code: str | None = None
-    headers_sha: bytes | None = None
     serial: Serial | None = None  # of what the service has written back
     batch: int | None = None  # where the batch begins with which it was rejected
     moved_by: int | None = None  # offset of the user's last reschedule of it
     carried: CarriedRecord | None = None  # by a carry, whose other fields are then those of its row
     kept: int = int(Kept.ALL)  # of a reject, by who has it wait
+
+
+_FEW_FROM: Final = Meaning._fields.index("expire_at_ms")
+_PLAIN: Final = Meaning(SCHEDULE, attempt=1)[_FEW_FROM:]
+"""What few requests have, of all others."""
 
 
 def requests(
@@ -112,14 +120,13 @@ def requests(
     partitions: Mapping[str, int],
     rejected: RejectedBatches,
 ) -> DataFrame:
-    """The buffer's records and what they ask for: `MEANING`'s columns, content digests, `source`, `lane`.
+    """The buffer's records and what they ask for: `Meaning`'s columns, content digests, `source`, `lane`.
     Copies of what was written back are among them (see `without_copies`), and carries.
 
     `partitions`: how many each topic has.
     """
-    header_keys = F.transform("headers", lambda header: header["key"])
-    header_values = F.transform("headers", lambda header: header["value"])
-    parse = F.udf(_parser(versions, keyring, partitions, rejected), MEANING)
+    header_keys, header_values = F.col("headers.key"), F.col("headers.value")
+    parse = F.udf(_parser(versions, keyring, partitions, rejected), _MEANING)
     signed = F.when(F.arrays_overlap(header_keys, F.array(*map(F.lit, _SIGNED))), F.col("value"))
     meaning = parse(
         "partition",
@@ -148,9 +155,13 @@ def requests(
     content = content_digest(F.col("key_sha"), F.col("value_sha"), F.col("meaning.headers_sha")).alias(
         "content"
     )
-    return parsed.select("*", "meaning.*", target_key_sha, content).drop(
-        "meaning", "target_key", "headers_sha"
-    )
+    common = [F.col(f"meaning.{name}") for name in Meaning._fields[:_FEW_FROM] if name != "target_key"]
+    few = F.col("meaning.few")
+    others = [
+        (few[name] if plain is None else F.when(few.isNull(), plain).otherwise(few[name])).alias(name)
+        for name, plain in zip(Meaning._fields[_FEW_FROM:], _PLAIN, strict=True)
+    ]
+    return parsed.select("*", *common, *others, target_key_sha, content).drop("meaning")
 
 
 def source(topic: str, partition: str, offset: str) -> Column:
@@ -192,7 +203,7 @@ def _parser(
         batch = rejected.first_offset(partition, offset)
         if batch is not None or len(headers) > MOST_HEADERS:
             meaning, readable = Meaning(REJECT, due_ms=timestamp_ms, code=RejectCode.UNDECODABLE), []
-        elif any(_UNDECODABLE in header_key for header_key in header_keys):
+        elif _UNDECODABLE in "".join(header_keys):
             meaning, readable = Meaning(REJECT, due_ms=timestamp_ms, code=RejectCode.HEADER_KEY), []
         else:
             request = wire.parse(record, settings, names, keyring)
@@ -206,9 +217,13 @@ def _parser(
         if meaning.kind == REJECT:
             kept = kept_of(len(raw_key or b""), value_bytes, readable, settings)
             meaning = meaning._replace(kept=int(kept))
-        # A plain string: Spark's own side knows none of our classes.
-        code = None if meaning.code is None else str(meaning.code)
-        return meaning._replace(code=code, headers_sha=headers_digest_of(headers), batch=batch)
+        few: tuple[Any, ...] | None = meaning[_FEW_FROM:]
+        if batch is None and few == _PLAIN:
+            few = None
+        else:  # a plain string: Spark's own side knows none of our classes
+            code = None if meaning.code is None else str(meaning.code)
+            few = meaning._replace(code=code, batch=batch)[_FEW_FROM:]
+        return (*meaning[:_FEW_FROM], few, headers_digest_of(headers))
 
     return parse
 

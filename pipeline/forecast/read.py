@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.audit import AuditConfig
+from pipeline.audit.history import sorts_of
 from pipeline.audit.judge import history_of, kept, told_of
 from pipeline.audit.operations import operations
 from pipeline.audit.part import LogPart
@@ -36,7 +37,8 @@ def read(spark: SparkSession, config: AuditConfig) -> Log:
     offsets = TopicOffsets(config)
     log = LogPart(spark, config, offsets, take_snapshot(offsets, config.names))
     checkpointed = kept(log.checkpoints())
-    history = history_of(told_of(log).requests, checkpointed, operations(checkpointed), log)
+    requests = told_of(log).requests
+    history = history_of(requests, sorts_of(requests), checkpointed, operations(checkpointed), log)
     return Log(
         kept(messages(history, checkpointed)),
         kept(arrivals(history)),
