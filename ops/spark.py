@@ -27,7 +27,7 @@ from ops.setup.cache import SetupError
 from ops.setup.jars import spark_connector_jars
 from ops.setup.java import java_home
 from pipeline.errors import WrongInput
-from pipeline.plans import are_few
+from pipeline.plans import are_few, heap_bytes
 
 
 def audit_session(cores: int = 2, *, records: int | None = None) -> SparkSession:
@@ -81,9 +81,8 @@ def _heap(records: int | None) -> dict[str, str]:
     """Room for so many, unless the user's environment says how much there is."""
     if "SPARK_DRIVER_MEMORY" in os.environ:
         return {}
-    wanted = _MOST_HEAP if records is None else min(_MOST_HEAP, _LEAST_HEAP + records * _RECORD_BYTES)
-    found = max(_LEAST_HEAP, min(wanted, psutil.virtual_memory().available // 2))
-    return {"spark.driver.memory": f"{found >> 20}m"}
+    room = heap_bytes(records, psutil.virtual_memory().available)
+    return {"spark.driver.memory": f"{room >> 20}m"}
 
 
 @contextmanager
@@ -178,9 +177,6 @@ _QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-_LEAST_HEAP = 1 << 30  # Spark's own default
-_MOST_HEAP = 4 << 30  # what has no room in it goes to disk
-_RECORD_BYTES = 3_000  # about what is kept of a request, with what became of it
 _ON_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 _AUDIT = {"spark.buffer.pageSize": "1m"}  # 16 MB for each sort of each task is mostly zeroing memory
 _ANALYSIS = _AUDIT | {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}

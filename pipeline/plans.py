@@ -13,6 +13,9 @@ from pyspark.sql import SparkSession
 _FEW: Final = 50_000
 _PARTITION_RECORDS: Final = 100_000
 """So many are sorted and joined in one task: its memory is that of a part, whatever there is in all."""
+_LEAST_HEAP: Final = 1 << 30  # Spark's own default
+_MOST_HEAP: Final = 4 << 30
+_RECORD_BYTES: Final = 3_000  # about what is kept of a request, with what became of it
 _OF_FEW: Final = {
     "spark.sql.adaptive.enabled": "false",  # it plans each query anew after each of its stages
     "spark.sql.codegen.wholeStage": "false",
@@ -29,6 +32,14 @@ _OF_MANY: Final = {
 def are_few(records: int) -> bool:
     """So few that planning is most of the work."""
     return records <= _FEW
+
+
+def heap_bytes(records: int | None, free_bytes: int) -> int:
+    """How much heap an audit of so many is to have on a machine that has so much free; None: nobody knows
+    how many. What has no room in it goes to disk.
+    """
+    wanted = _MOST_HEAP if records is None else min(_MOST_HEAP, _LEAST_HEAP + records * _RECORD_BYTES)
+    return max(_LEAST_HEAP, min(wanted, free_bytes // 2))
 
 
 def plan_for(spark: SparkSession, records: int) -> None:
