@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
 from confluent_kafka import KafkaError
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException, PySparkRuntimeError
@@ -26,6 +25,7 @@ from ops.errors import ConfigError, OperatorError, from_kafka
 from ops.setup.cache import SetupError
 from ops.setup.jars import spark_connector_jars
 from ops.setup.java import java_home
+from ops.setup.memory import free_bytes
 from pipeline.errors import WrongInput
 from pipeline.plans import are_few, heap_bytes
 
@@ -39,8 +39,10 @@ def audit_session(cores: int = 2, *, records: int | None = None) -> SparkSession
         # It is over before the optimising compiler has paid for itself.
         own = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
     else:
-        # What is kept of many fills the heap: no core is to wait while one cleans up.
-        own = {"spark.driver.extraJavaOptions": "-XX:+UseParallelGC"} | _heap(records)
+        # What is kept of many fills the heap: no core is to wait while one cleans up. That it takes long is no
+        # reason to end: what has no room goes to disk.
+        collector = "-XX:+UseParallelGC -XX:-UseGCOverheadLimit"
+        own = {"spark.driver.extraJavaOptions": collector} | _heap(records)
     return _session(f"local[{cores}]", "delayline audit", _AUDIT | own)
 
 
@@ -81,8 +83,7 @@ def _heap(records: int | None) -> dict[str, str]:
     """Room for so many, unless the user's environment says how much there is."""
     if "SPARK_DRIVER_MEMORY" in os.environ:
         return {}
-    room = heap_bytes(records, psutil.virtual_memory().available)
-    return {"spark.driver.memory": f"{room >> 20}m"}
+    return {"spark.driver.memory": f"{heap_bytes(records, free_bytes()) >> 20}m"}
 
 
 @contextmanager

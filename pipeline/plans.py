@@ -1,4 +1,4 @@
-"""How Spark plans what is done with a few thousand records, and with many.
+"""How Spark plans what is done with a few thousand records, and with many; and how much memory it has for it.
 
 What queries of a few thousand records take is their planning, and the code that Spark makes for each: these
 are left out. Many records pay for both.

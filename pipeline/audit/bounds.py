@@ -19,7 +19,8 @@ class Bounds:
 
     due_before_ms: int  # nothing due before this may be outstanding
     clock_skew_ms: int
-    buffer_first: Mapping[int, int]  # the buffer's first offset in each partition
+    buffer: str  # its topic
+    buffer_first: Mapping[int, int]  # its first offset in each partition
     outcomes_edge_ms: int
     letters_edge_ms: int
     letter_limit_bytes: int  # what is larger the dead-letter topic may have had no room for
@@ -40,7 +41,8 @@ class Bounds:
         if not self.has_lost_any:
             return F.lit(False)
         partition, offset = place_in(source)
-        return F.coalesce(offset < looked_up(self.buffer_first, partition, 0), F.lit(False))
+        is_in = source.startswith(f"{self.buffer}/") & (offset >= 0)
+        return F.coalesce(is_in & (offset < looked_up(self.buffer_first, partition, 0)), F.lit(False))
 
 
 def place_in(source: Column) -> tuple[Column, Column]:

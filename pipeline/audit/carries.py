@@ -113,7 +113,7 @@ def lacking(checkpoints: DataFrame, begins: Mapping[int, int], settings: Cluster
 
 
 def _has_any(carries: DataFrame) -> bool:
-    """Raises `NewerRecord` for one that only a newer version reads."""
+    """Whether there are any. Raises `NewerRecord` for one that only a newer version reads."""
     newer = F.min(F.when(F.col("carried").isNull(), F.struct("source", "code")))
     (count, unreadable), *_ = carries.agg(F.count("*"), newer).collect()
     if unreadable is not None:

@@ -135,7 +135,7 @@ def _most_ms(by_checkpoints: Heard) -> Column:
 def _with_told(requests: DataFrame, outcomes: DataFrame) -> DataFrame:
     told = outcomes.filter(F.col("outcome") == OutcomeKind.DUPLICATE)
     sources = told.select(F.col("keyed_by").alias("source"), F.lit(True).alias("told")).distinct()
-    joined = requests.join(F.broadcast(sources), "source", "left")
+    joined = requests.join(sources, "source", "left")
     return joined.withColumn("told", F.coalesce("told", F.lit(False)))
 
 

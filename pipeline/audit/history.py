@@ -45,19 +45,20 @@ class Sorts(NamedTuple):
 
 def sorts_of(requests: DataFrame) -> Sorts:
     """Computes `requests`, if they are to be kept and are not yet."""
-    found = requests.agg(
-        F.bool_or(F.col("parent").isNotNull()),
-        F.bool_or(F.col("names").isNotNull()),
-        F.bool_or(F.col("kind") == RESCHEDULE),
-        F.bool_or("keep"),
-        F.bool_or(F.col("recurrence").isNotNull()),
-        F.bool_or(F.col("batch").isNotNull()),
-    )
-    return Sorts(*map(bool, found.collect()[0]))
+    is_of = {
+        "written_back": F.col("parent").isNotNull(),
+        "by_source": F.col("names").isNotNull(),
+        "reschedules": F.col("kind") == RESCHEDULE,
+        "keeping": F.col("keep"),
+        "recurring": F.col("recurrence").isNotNull(),
+        "in_batches": F.col("batch").isNotNull(),
+    }
+    found = requests.agg(*(F.bool_or(one).alias(name) for name, one in is_of.items())).collect()[0]
+    return Sorts(**{name: bool(found[name]) for name in is_of})
 
 
 def with_history(requests: DataFrame, checkpoints: DataFrame, sorts: Sorts) -> DataFrame:
-    """`requests`, which say which of them are duplicates and `of_message`, with these columns added.
+    """`requests`, which have `duplicate` and `of_message`, with these columns added.
 
     `settled_by`, `seen_by`: checkpoints, null if there is none yet. `settled_at_ms`: when the broker took
     the former, and `spell` its own; `passed_by` and `applied_by`: those that it follows from. `held`,
@@ -90,7 +91,7 @@ def with_sources(requests: DataFrame) -> DataFrame:
     cancels = requests.filter(F.col("names").isNotNull()).select("partition", "offset", "names")
     found = cancels.join(named, ["partition", "names"]).select("partition", "offset", "named_id", "named")
     return (
-        requests.join(F.broadcast(found), ["partition", "offset"], "left")
+        requests.join(found, ["partition", "offset"], "left")
         .withColumn("id", F.coalesce("id", "named_id"))
         .withColumn("of_message", F.coalesce("named", F.lit(False)))
         .drop("named_id", "named")
@@ -239,13 +240,13 @@ def _with_neighbours(placed: DataFrame, sorts: Sorts) -> DataFrame:
     return (
         with_drops.withColumn("event", event)
         .withColumns(neighbours | {"ended": ended})
-        .drop("event", "is_event", "origin", "dropped_parent")
+        .drop("event", "is_event", "origin")
     )
 
 
 def _with_drops(placed: DataFrame, earlier: WindowSpec, sorts: Sorts) -> DataFrame:
     """Adds `is_event`, whether a request may change what its id is; to which offset it goes back then, as
-    `origin`; `dropped`, and the parent of what is.
+    `origin`; and `dropped`.
     """
     is_event = F.col("kind").isin(SCHEDULE, CANCEL) & ~F.col("duplicate") & ~F.col("inert")
     origin = F.when(F.col("is_event"), F.coalesce("parent", "offset"))
@@ -254,18 +255,14 @@ def _with_drops(placed: DataFrame, earlier: WindowSpec, sorts: Sorts) -> DataFra
         # A reschedule that was deferred changes nothing at apply, and nothing drops it there.
         overtaken = F.coalesce(F.max("origin").over(earlier) > F.col("parent"), F.lit(False))
         dropped = overtaken & (F.col("kind") != RESCHEDULE)
-    return (
-        placed.withColumn("is_event", is_event)
-        .withColumn("origin", origin)
-        .withColumn("dropped", dropped)
-        .withColumn("dropped_parent", F.when(F.col("dropped"), F.col("parent")))
-    )
+    with_events = placed.withColumn("is_event", is_event).withColumn("origin", origin)
+    return with_events.withColumn("dropped", dropped)
 
 
 def _ended(identity: WindowSpec, earlier: WindowSpec) -> Column:
     by_user = F.when(F.col("is_event") & F.col("parent").isNull(), F.col("offset"))
     user_before = F.coalesce(F.last(by_user, ignorenulls=True).over(earlier), F.lit(-1))
-    dropped_parent = F.expr("lead(dropped_parent) ignore nulls").over(identity.orderBy("offset"))
+    dropped_parent = F.expr("lead(if(dropped, parent, null)) ignore nulls").over(identity.orderBy("offset"))
     ended = (dropped_parent < F.col("offset")) & (user_before <= dropped_parent)
     return F.coalesce(ended, F.lit(False))
 

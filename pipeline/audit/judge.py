@@ -140,11 +140,13 @@ def _placed(evidence: Evidence, asked: DataFrame, sorts: Sorts) -> Evidence:
 def history_of(
     requests: DataFrame, sorts: Sorts, checkpoints: DataFrame, done: Operations, material: Material
 ) -> DataFrame:
-    """The requests with their history (pipeline/audit/history.py), which of them are duplicates first."""
+    """The requests with their history (pipeline/audit/history.py). Which of them are duplicates is found out
+    first.
+    """
     requests = requests.withColumns({"duplicate": F.lit(False), "of_message": F.lit(False)})
     if sorts.by_source:
         requests = with_sources(requests)
     if sorts.keeping:
-        by_checkpoints = material.heard(checkpoints)
-        requests = kept(marked(requests, material.versions, material.outcomes(), by_checkpoints))
+        outcomes, by_checkpoints = material.outcomes(), material.heard(checkpoints)
+        requests = kept(marked(requests, material.versions, outcomes, by_checkpoints))
     return kept(with_skips(with_history(requests, checkpoints, sorts), done))

@@ -43,20 +43,6 @@ MARK = "mark"
 # What the service has written back has one of these at least; its signature is also of its value.
 _SIGNED = (wire.H_PARENT, wire.H_SIGNATURE)
 
-_OF_FEW = (
-    "expire_at_ms long, parent long, root string, attempt int, occurrence long, "
-    "recurrence struct<cron: string, interval_ms: long, factor_permille: int, time_zone: string, "
-    "times: long, until_ms: long, missed: string>, keep boolean, names long, code string, "
-    "serial array<long>, batch long, moved_by long, "
-    "carried struct<offset: long, kind: string, key_sha: binary, value_sha: binary, key_bytes: int, "
-    "value_bytes: int, headers: array<struct<key: string, value: binary>>, content: string>, "
-    "kept int"
-)
-_MEANING = (
-    "kind string, id string, scheduled_for_ms long, due_ms long, target_topic string, target_key binary, "
-    f"target_partition int, few struct<{_OF_FEW}>, headers_sha binary"
-)
-"""As it comes from Python, where each field takes its time: `few` is null where it would be `_PLAIN`."""
 # What Kafka's Java client makes of bytes that are not UTF-8.
 _UNDECODABLE = "\ufffd"
 _NO_LIMIT_MS = 1_000 * 366 * 24 * 3_600_000  # the most that a cluster can have
@@ -83,7 +69,9 @@ class CarriedRecord(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """What a record asks for; what a kind of request does not have is None. First what most have."""
+    """What a record asks for; what a kind of request does not have is None. The fields that most have come
+    first.
+    """
 
     kind: str
     id: str | None = None
@@ -110,7 +98,44 @@ class Meaning(NamedTuple):
 
 _FEW_FROM: Final = Meaning._fields.index("expire_at_ms")
 _PLAIN: Final = Meaning(SCHEDULE, attempt=1)[_FEW_FROM:]
-"""What few requests have, of all others."""
+"""These fields, as all but few requests have them."""
+_SPARKS: Final = {
+    "kind": "string",
+    "id": "string",
+    "scheduled_for_ms": "long",
+    "due_ms": "long",
+    "target_topic": "string",
+    "target_key": "binary",
+    "target_partition": "int",
+    "expire_at_ms": "long",
+    "parent": "long",
+    "root": "string",
+    "attempt": "int",
+    "occurrence": "long",
+    "recurrence": "struct<cron: string, interval_ms: long, factor_permille: int, time_zone: string, "
+    "times: long, until_ms: long, missed: string>",
+    "keep": "boolean",
+    "names": "long",
+    "code": "string",
+    "serial": "array<long>",
+    "batch": "long",
+    "moved_by": "long",
+    "carried": "struct<offset: long, kind: string, key_sha: binary, value_sha: binary, key_bytes: int, "
+    "value_bytes: int, headers: array<struct<key: string, value: binary>>, content: string>",
+    "kept": "int",
+}
+"""Its fields' types in Spark."""
+
+
+def _columns(fields: Sequence[str]) -> str:
+    return ", ".join(f"{name} {_SPARKS[name]}" for name in fields)
+
+
+_MEANING: Final = (
+    f"{_columns(Meaning._fields[:_FEW_FROM])}, few struct<{_columns(Meaning._fields[_FEW_FROM:])}>, "
+    "headers_sha binary"
+)
+"""As it comes from Python, where each field takes its time: `few` is null where it would be `_PLAIN`."""
 
 
 def requests(

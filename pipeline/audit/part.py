@@ -198,6 +198,7 @@ def bounds_of(
     return Bounds(
         due_before_ms=now_ms - config.grace_ms,
         clock_skew_ms=config.max_clock_skew_ms,
+        buffer=names.buffer,
         buffer_first=begins,
         outcomes_edge_ms=edges.get(names.outcomes, 0),
         letters_edge_ms=edges.get(names.dead_letter, 0),
