@@ -39,8 +39,8 @@ def audit_session(cores: int = 2, *, records: int | None = None) -> SparkSession
         # It is over before the optimising compiler has paid for itself.
         own = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
     else:
-        # What is kept of many fills the heap: no core is to wait while one cleans up. That it takes long is no
-        # reason to end: what has no room goes to disk.
+        # What is kept of many fills the heap: no core is to wait while one cleans up. That this takes long is
+        # no reason to end: what has no room goes to disk.
         collector = "-XX:+UseParallelGC -XX:-UseGCOverheadLimit"
         own = {"spark.driver.extraJavaOptions": collector} | _heap(records)
     return _session(f"local[{cores}]", "delayline audit", _AUDIT | own)
