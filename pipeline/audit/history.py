@@ -234,6 +234,7 @@ def _with_neighbours(placed: DataFrame, sorts: Sorts) -> DataFrame:
     last, is_reschedule = F.last("event", ignorenulls=True), F.col("kind") == RESCHEDULE
     # Not a frame that is open at the end: Spark takes time quadratic in its length for those.
     following = F.expr("lead(event) ignore nulls").over(identity.orderBy("offset"))
+    # Without any of them it is null everywhere: the event is there for its type alone.
     met = F.when(is_reschedule, last.over(_met(identity)) if sorts.reschedules else F.col("event"))
     neighbours = {"before": last.over(earlier), "after": following, "met": met}
     ended = _ended(identity, earlier) if sorts.written_back else F.lit(False)

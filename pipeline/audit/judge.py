@@ -101,7 +101,7 @@ def judge(material: Material) -> Judged:
     log = told_of(material)
     sorts = sorts_of(log.requests)
     asked = history_of(log.requests, sorts, checkpoints, done, material)
-    evidence = _placed(material.evidence(asked), asked, sorts)
+    evidence = _at_its_rows(material.evidence(asked), asked, sorts)
     again = replayed(asked, evidence, done)
     bounds = material.bounds(asked)
     found = kept(verdicts(cases(asked, again.evidence, material.ledger()), bounds))
@@ -130,7 +130,7 @@ def told_of(material: Material) -> Told:
     return Told(kept(found.requests), found.carries) if any(material.begins.values()) else found
 
 
-def _placed(evidence: Evidence, asked: DataFrame, sorts: Sorts) -> Evidence:
+def _at_its_rows(evidence: Evidence, asked: DataFrame, sorts: Sorts) -> Evidence:
     """The same at the rows that it is of."""
     if sorts.in_batches:
         evidence = of_each_record(evidence, asked)

@@ -99,7 +99,7 @@ class Meaning(NamedTuple):
 _FEW_FROM: Final = Meaning._fields.index("expire_at_ms")
 _PLAIN: Final = Meaning(SCHEDULE, attempt=1)[_FEW_FROM:]
 """These fields, as all but few requests have them."""
-_SPARKS: Final = {
+_SPARK_TYPES: Final = {
     "kind": "string",
     "id": "string",
     "scheduled_for_ms": "long",
@@ -124,11 +124,11 @@ _SPARKS: Final = {
     "value_bytes: int, headers: array<struct<key: string, value: binary>>, content: string>",
     "kept": "int",
 }
-"""Its fields' types in Spark."""
+"""Of each field of `Meaning`."""
 
 
 def _columns(fields: Sequence[str]) -> str:
-    return ", ".join(f"{name} {_SPARKS[name]}" for name in fields)
+    return ", ".join(f"{name} {_SPARK_TYPES[name]}" for name in fields)
 
 
 _MEANING: Final = (
