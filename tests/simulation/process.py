@@ -435,6 +435,10 @@ class Process:
             self._expect_nothing_missed()
         return True
 
+    def has_read_all(self) -> bool:
+        """Whether there is nothing more in the buffer that can be read."""
+        return all(self._fetched[number] >= self._buffer[number].stable_end for number in self._fetched)
+
     def _expect_nothing_missed(self) -> None:
         """A leader that waits for a time is not left asleep with something to do (no polling tick)."""
         if self._delivery is None or not self._delivering or self._delivery._failures:
@@ -466,7 +470,7 @@ class Process:
                 wait.until_ms is None
                 and not self.lacks  # it begins anew before it leads
                 and not self._ends_untold
-                and all(self._fetched[number] >= self._buffer[number].stable_end for number in self._fetched)
+                and self.has_read_all()
             ):
                 raise Violation("liveness", f"{self.name} has read all that it can, and recovers still")
             return

@@ -463,6 +463,8 @@ class World:
             producer.complete()
         for process in self._processes():
             self._catch_up(process)
+            while not process.has_read_all():  # it has come upon nothing but markers
+                self._catch_up(process)
 
     def _catch_up(self, process: Process) -> None:
         while process.apply() or process.follow():
