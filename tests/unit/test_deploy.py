@@ -13,8 +13,9 @@ import pytest
 import yaml
 from pydantic import BaseModel, SecretStr
 
-from node.config import ENVIRONMENT_PREFIX, NodeConfig, ZookeeperAuth, ZookeeperTls
+from node.config import ENVIRONMENT_PREFIX, ConnectionConfig, NodeConfig, ZookeeperAuth, ZookeeperTls
 from ops.cli.node import run
+from ops.cli.watch import watch_command
 from ops.config import load
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +28,9 @@ WATCH_PORT = 17_600
 ALERTS = DEPLOY / "prometheus" / "alerts.yaml"
 DASHBOARD = DEPLOY / "grafana" / "delayline.json"
 UNIT = DEPLOY / "systemd" / "delayline-node@.service"
+WATCH_UNIT = UNIT.with_name("delayline-watch.service")
+CRON_JOB = CHART / "templates" / "cronjob.yaml"
+OF_NODES = {"replay_window_s": 7200}
 
 
 def read(file: Path) -> Any:
@@ -91,6 +95,7 @@ def test_chart_and_image_have_the_projects_version() -> None:
     chart = read(CHART / "Chart.yaml")
     dockerfile = (DEPLOY / "docker" / "Dockerfile").read_text()
     images = re.findall(r"\bdelayline:([0-9][^\s.]*\.[^\s.]*\.[^\s]*)", dockerfile)
+    images += re.findall(r"\bdelayline-pipelines:([0-9]\S*)", dockerfile)
     images += re.findall(r'image\.version="([^"]*)"', dockerfile)
     images += re.findall(r"image: delayline:(.*)", (DEPLOY / "compose" / "compose.yaml").read_text())
     # Helm wants a semantic version, which has no .dev.
@@ -106,7 +111,7 @@ def test_every_variable_is_that_of_a_setting() -> None:
     for file in DEPLOY.rglob("*"):
         if file.is_file():
             found |= set(re.findall(rf"\b{ENVIRONMENT_PREFIX}([A-Z_]+)", file.read_text()))
-    settings = {name.partition("__")[0].lower() for name in found - {"CONFIG"}}
+    settings = {name.partition("__")[0].lower() for name in found - {"CONFIG", "CACHE"}}
     assert len(settings) > 5
     assert settings <= NodeConfig.model_fields.keys()
 
@@ -160,6 +165,20 @@ def test_the_options_of_the_unit_are_those_of_the_command() -> None:
     assert (program.rpartition("/")[2], group, command) == ("delayline", "node", "run")
     there = {option for parameter in run.params for option in parameter.opts}
     assert {word for word in rest if word.startswith("-")} <= there
+
+
+@pytest.mark.parametrize("file", [WATCH_UNIT, CRON_JOB], ids=lambda file: file.name)
+def test_the_options_of_a_watch_are_those_of_its_command(file: Path) -> None:
+    options = set(re.findall(r"(?<= )--[a-z-]+", file.read_text()))
+    assert options > {"--config", "--state"}
+    assert options <= {option for parameter in watch_command.params for option in parameter.opts}
+
+
+def test_a_watch_takes_what_the_chart_tells_the_nodes(tmp_path: Path) -> None:
+    (tmp_path / "node.yaml").write_text(
+        yaml.safe_dump(read(CHART / "ci" / "least.yaml")["config"] | OF_NODES)
+    )
+    assert load(ConnectionConfig, file=tmp_path / "node.yaml", environment={}).cluster == "delay"
 
 
 def compose_nodes() -> dict[str, dict[str, str]]:
@@ -236,11 +255,11 @@ def test_the_image_has_every_package() -> None:
     assert packages == set(re.findall(r"^!([a-z]+)$", ignored, re.MULTILINE))
 
 
-def test_the_image_runs_the_projects_command_as_nobody_special() -> None:
+def test_the_images_run_the_projects_command_as_nobody_special() -> None:
     dockerfile = (DEPLOY / "docker" / "Dockerfile").read_text()
-    (entry,) = re.findall("^ENTRYPOINT (.*)$", dockerfile, re.MULTILINE)
-    assert set(json.loads(entry)) <= PROJECT["project"]["scripts"].keys()
-    (user,) = re.findall(r"^USER (\d+):\d+$", dockerfile, re.MULTILINE)
-    template = (CHART / "templates" / "statefulset.yaml").read_text()
+    entries = set(re.findall("^ENTRYPOINT (.*)$", dockerfile, re.MULTILINE))
+    assert {word for entry in entries for word in json.loads(entry)} <= PROJECT["project"]["scripts"].keys()
+    (user,) = set(re.findall(r"^USER (\d+):\d+$", dockerfile, re.MULTILINE))
     assert int(user) > 0
-    assert f"runAsUser: {user}\n" in template
+    for template in (CHART / "templates" / "statefulset.yaml", CRON_JOB):
+        assert f"runAsUser: {user}\n" in template.read_text()

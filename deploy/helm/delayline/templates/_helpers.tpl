@@ -15,7 +15,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{- define "delayline.image" -}}
-{{- with .Values.image -}}
-{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{ include "delayline.imageOf" (dict "image" .Values.image "version" .Chart.AppVersion) }}
+{{- end }}
+
+{{- define "delayline.watchImage" -}}
+{{ include "delayline.imageOf" (dict "image" .Values.watch.image "version" .Chart.AppVersion) }}
+{{- end }}
+
+{{- define "delayline.imageOf" -}}
+{{- with .image -}}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.version }}{{ end }}
 {{- end -}}
+{{- end }}
+
+{{- /* Not the nodes' labels: the watch is no peer of theirs. */}}
+{{- define "delayline.watchLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}-watch
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
