@@ -20,6 +20,7 @@ from delayline.settings_versions import SettingsVersions
 from delayline.times import MINUTE_MS
 from store import due_index, expiry, kept, keys
 from store.arrivals import Arrival, Kind
+from store.awaited import NOTHING
 from store.begun import Begun
 from store.checkpoint import Vector
 from store.due_index import DueEntry
@@ -93,6 +94,7 @@ class BatchApply:
         self.last_moves = dict(heard.last_moves)
         self._kv = kv
         self._aligned = aligned
+        self._awaited = NOTHING if frontiers.checkpoint is None else frontiers.checkpoint.awaited
         self._bound = max(aligned.position or NO_KEY, frontiers.tip.position or NO_KEY)
         self._window_start_ms = window_start_ms
         self._newest_ms = heard.newest_ms
@@ -295,11 +297,24 @@ class BatchApply:
         return entry is not None and entry.offset == offset
 
     def _counts_no_more(self, own: Arrival, newest_ms: int) -> bool:
-        """Whether it is done, and neither kept nor known to who asks for its id."""
-        key = own.due_ms, own.partition, own.offset
-        if own.due_ms >= self._window_start_ms or not self._aligned.done(key, own.tag):
+        """Whether it is done, neither kept nor known to who asks for its id, and nothing that follows it is
+        awaited. While that is, what has ended its message meanwhile has to find it, by the id: it is
+        answered once what follows is dropped (rule 2). That stands behind it in the log; so what is awaited
+        no more was seen, and it had its answer. Without an id the answer goes by the source, whether the row
+        is there or not.
+        """
+        partition, offset = own.partition, own.offset
+        if own.due_ms >= self._window_start_ms:
             return False
-        return own.id is None or newest_ms >= own.due_ms + self._dedup_window_ms
+        if not self._aligned.done((own.due_ms, partition, offset), own.tag):
+            return False
+        if own.id is None:
+            return True
+        if self._awaited.successor(partition, offset) is not None:
+            return False
+        if self._awaited.may_hide(partition, self._aligned.seen):
+            return False
+        return newest_ms >= own.due_ms + self._dedup_window_ms
 
     def _restore_names(self, own: Arrival) -> bool:
         """Has what leads to a schedule lead there again; False if something later has taken its place. What

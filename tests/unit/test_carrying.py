@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from delayline.outcome_kinds import OutcomeKind
@@ -342,6 +343,41 @@ def test_what_was_restored_is_found_by_its_id_and_by_its_source(
     other.begin_at({0: 2}, {0: 2}, {})
     take(other, record, at(0, 3, control))
     assert waiting(other) == []
+
+
+@pytest.mark.parametrize(
+    "awaited",
+    [
+        Awaited({0: {0: Successor(5, None)}}),
+        Awaited({0: {0: Successor(5, 3)}}),
+        Awaited(unlisted={0: 6}),
+    ],
+    ids=["follows", "moved", "not listed"],
+)
+def test_who_begins_tells_what_has_ended_a_message_that_is_done_and_followed(
+    view: View, other: View, awaited: Awaited
+) -> None:
+    """The later one of the message is on its way when its id is scheduled anew."""
+    take(view, at(0, 0, schedule(LATER_MS, "a")), at(0, 1, schedule(500)))
+    record = at(0, 2, carry(select(view), (2, 2)))
+    take(view, record)
+    chosen = select(view, now_ms=LATER_MS * 2)
+    done = msgspec.structs.replace(checkpoint_of(chosen), awaited=awaited, written_back={0: 6}, number=1)
+    other.begin_at({0: 2}, {0: 3}, {0: LATER_MS * 2})
+    view.align(done)
+    other.align(done)
+    take(other, record)
+    for one in (view, other):
+        take(one, at(0, 3, schedule(LATER_MS * 3, "a")), at(0, 4, cancel("a")))
+        take(one, at(0, 5, schedule(LATER_MS * 3, "a", parent=0)._replace(serial=(3, 5))))
+    answers = [
+        {
+            answer.at: answer.effective
+            for answer in one.select(LATER_MS * 2, MANY, write_back=done.write_back).answers
+        }
+        for one in (view, other)
+    ]
+    assert answers == [{(0, 3): True, (0, 4): True}] * 2
 
 
 def test_what_has_an_as_of_from_before_the_begin_is_nothing(other: View) -> None:
