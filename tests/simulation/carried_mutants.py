@@ -458,6 +458,20 @@ CARRYING: Final = (
         ENDED,
     ),
     Mutant(
+        "awaited-is-not-found",
+        "rule 12, at apply",
+        "what is done, and counts no more, leaves nothing though what follows it is awaited",
+        (
+            Edit(
+                "store.apply:BatchApply._counts_no_more",
+                "self._awaited.successor(partition, offset) is not None",
+                "False",
+            ),
+        ),
+        CARRIED,
+        begin=14_740,
+    ),
+    Mutant(
         "followed-leads-to-its-row",
         "rule 12, at apply",
         "what is done and was followed is restored as if a cancel could still remove it",
