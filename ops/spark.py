@@ -30,8 +30,8 @@ from pipeline.errors import WrongInput
 from pipeline.plans import are_few, heap_bytes
 
 
-def audit_session(cores: int = 2, *, records: int | None = None) -> SparkSession:
-    """Start Spark in this process, for an audit of so many; None: nobody knows.
+def audit_session(master: str = "local[2]", *, records: int | None = None) -> SparkSession:
+    """Start Spark in this process, or have it work there, for an audit of so many; None: nobody knows.
 
     Raises SetupError if there is no Java that it runs on, or the connector's jars cannot be had.
     """
@@ -45,7 +45,7 @@ def audit_session(cores: int = 2, *, records: int | None = None) -> SparkSession
         # no reason to end: what has no room goes to disk.
         collector = "-XX:+UseParallelGC -XX:-UseGCOverheadLimit"
         own = {"spark.driver.extraJavaOptions": collector} | _heap(records)
-    return _session(f"local[{cores}]", "delayline audit", _AUDIT | own)
+    return _session(master, "delayline audit", _AUDIT | own)
 
 
 def bulk_session(master: str) -> SparkSession:

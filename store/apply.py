@@ -298,10 +298,9 @@ class BatchApply:
 
     def _counts_no_more(self, own: Arrival, newest_ms: int) -> bool:
         """Whether it is done, neither kept nor known to who asks for its id, and nothing that follows it is
-        awaited. While that is, what has ended its message meanwhile has to find it, by the id: it is
-        answered once what follows is dropped (rule 2). That stands behind it in the log; so what is awaited
-        no more was seen, and it had its answer. Without an id the answer goes by the source, whether the row
-        is there or not.
+        awaited. While that is, a request of the id between the two is answered, or put off, by what it finds
+        there (rules 2 and 3). What follows stands behind such a request in the log; so once that is awaited
+        no more, *seen* has passed both. Without an id the source tells, whether the row is there or not.
         """
         partition, offset = own.partition, own.offset
         if own.due_ms >= self._window_start_ms:

@@ -21,9 +21,9 @@ from delayline.names import ClusterNames
 from ops.demo.cluster import SESSION_TIMEOUT_S, DemoCluster
 from ops.demo.episode import longest_undisturbed_pause_ms, measured
 from ops.demo.faults import Kill, Scene, suffer
+from ops.demo.lookout import Lookout, now_ms
 from ops.demo.measure import Stretch
 from ops.demo.receipts import Receipts
-from ops.demo.watch import Watch, now_ms
 
 TARGET: Final = "bench.target"
 NODES: Final = 3
@@ -45,9 +45,9 @@ class RepeatedFailover:
     def run(self) -> Measured:
         with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
             cluster = DemoCluster(Path(folder), NODES, {TARGET: 4})
-            receipts, watch = Receipts(cluster.stack.bootstrap, [TARGET]), Watch(cluster.config)
-            with cluster, watch, receipts, self._load(cluster).begin():
-                scene = Scene(cluster.stack, cluster.nodes, watch, receipts.received, SESSION_TIMEOUT_S)
+            receipts, lookout = Receipts(cluster.stack.bootstrap, [TARGET]), Lookout(cluster.config)
+            with cluster, lookout, receipts, self._load(cluster).begin():
+                scene = Scene(cluster.stack, cluster.nodes, lookout, receipts.received, SESSION_TIMEOUT_S)
                 scene.wait_healthy()
                 time.sleep(WARM_UP_S)
                 return self._kill(scene)

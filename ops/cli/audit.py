@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ops.cli.options import OutputFile, connect, connection_options
+from ops.cli.options import OutputFile, connect, connection_options, spark_option
 from ops.cli.output import Format, emit, output_option, say
 from ops.cli.watch import watch_command
 
@@ -36,10 +36,13 @@ MORE_IN_JSON = 20
     "--grace", "grace_ms", type=int, metavar="MS", help="How late a message may be (default: 5000)."
 )
 @click.option("--html", type=OutputFile(), help="Write a page to look at there, too: one file, no server.")
+@spark_option
 @output_option
 @connection_options
 @click.pass_context
-def audit_command(ctx: click.Context, /, output: Format, html: Path | None, **options: Any) -> int:
+def audit_command(
+    ctx: click.Context, /, output: Format, html: Path | None, master: str, **options: Any
+) -> int:
     """Prove what became of every request: Spark reads the topics and accounts for each one.
 
     Exit code 1 if a message was lost, doubled, early, altered or out of order, if an outcome is false, or if
@@ -51,7 +54,7 @@ def audit_command(ctx: click.Context, /, output: Format, html: Path | None, **op
     wishes = {name: options.pop(name) for name in ("ledger", "now_ms", "grace_ms")}
     given = {name: wish for name, wish in wishes.items() if wish is not None}
     write_page = None if html is None else _page_writer(html)
-    report, picture = _audited(connect(options), given, pictured=write_page is not None)
+    report, picture = _audited(connect(options), given, master, pictured=write_page is not None)
     if output != "table":
         emit(output, [], {}, data=report.as_dict())
     else:
@@ -75,10 +78,10 @@ def _require_none_before(ctx: click.Context, command: str) -> None:
 
 
 def _audited(
-    config: ConnectionConfig, wishes: dict[str, Any], *, pictured: bool
+    config: ConnectionConfig, wishes: dict[str, Any], master: str, *, pictured: bool
 ) -> tuple[AuditReport, Picture | None]:
     """The report, and what a page shows beside it, if that is wanted."""
-    from ops.spark import audit_session, stopped_after
+    from ops.spark import audit_session, spark_errors, stopped_after
     from ops.topics.audited import audit_config
     from pipeline.audit import audit
     from pipeline.audit.snapshot import take_snapshot
@@ -87,7 +90,8 @@ def _audited(
     wanted = audit_config(config, **wishes)
     snapshot = take_snapshot(TopicOffsets(wanted), wanted.names)
     say("starting Spark")
-    with stopped_after(audit_session(records=snapshot.records)) as spark:
+    session = audit_session(master, records=snapshot.records)
+    with stopped_after(session) as spark, spark_errors(config.bootstrap_servers):
         found = audit(spark, wanted, snapshot)
         return found.report, _picture(found, wanted) if pictured else None
 

@@ -10,9 +10,9 @@ from typing import ClassVar, Final
 
 from ops.demo.episode import Episode
 from ops.demo.errors import DemoError
+from ops.demo.lookout import Lookout, now_ms
 from ops.demo.measure import ReceivedMessage
 from ops.demo.processes import NodeProcess
-from ops.demo.watch import Watch, now_ms
 from ops.stack import LocalStack
 
 POLL_S: Final = 0.02
@@ -27,13 +27,13 @@ class Scene:
 
     stack: LocalStack
     nodes: Mapping[str, NodeProcess]
-    watch: Watch
+    lookout: Lookout
     received: Sequence[ReceivedMessage]
     session_timeout_s: float
 
     def leader(self) -> NodeProcess:
         """The elected leader's process."""
-        name = self.watch.leader()
+        name = self.lookout.leader()
         if name is None:
             raise DemoError("no node is leader")
         return self.nodes[name]
@@ -59,7 +59,7 @@ class Scene:
             raise DemoError(f"{', '.join(down)} ended by itself")
         self.wait(
             "every node up, one leader, nothing overdue",
-            lambda: self.watch.view.healthy(self.pids(), since_ms),
+            lambda: self.lookout.view.healthy(self.pids(), since_ms),
             HEALTHY_S,
         )
 
@@ -166,7 +166,7 @@ def suffer(scene: Scene, fault: Fault) -> Episode:
     fault.endure(scene, struck_ms)
     over_ms = now_ms()
     fault.mend(scene)
-    leader = scene.watch.view.leader_status
+    leader = scene.lookout.view.leader_status
     assert leader is not None, "healthy: one node leads"
     return Episode(fault.kind, struck_ms, over_ms, now_ms(), before, leader.node, leader.epoch)
 

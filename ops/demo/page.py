@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ops.demo.episode import Failover
+from ops.demo.proof import ProofRound
 from ops.demo.verdict import MEMORY_LIMIT_MB, Verdict, versions
 from ops.demo.view import FAULT_NAMES
 from pipeline.audit.figures import FigureMark
@@ -19,8 +20,9 @@ def demo_page(verdict: Verdict, picture: Picture) -> Page:
     headline = kept if verdict.holds else Headline("Broken: a promise was not kept", "bad")
     in_short, *rest = sections(picture, _marks(verdict.failovers))
     faults = Section("What was done to the cluster", [_faults(verdict.failovers), *_undisturbed(verdict)])
+    watched = Section("What the watch proved meanwhile", [_rounds(verdict.rounds)])
     setting = Section("What took part", [Facts({**_settings(verdict), **versions()})])
-    return Page("delayline demo", subtitle(picture), headline, [in_short, faults, *rest, setting])
+    return Page("delayline demo", subtitle(picture), headline, [in_short, faults, watched, *rest, setting])
 
 
 def _marks(failovers: Sequence[Failover]) -> Marks:
@@ -54,6 +56,27 @@ def _fault(failover: Failover) -> PageRow:
         round(failover.pause_until_healthy_ms),
         failover.epoch,
     )
+
+
+def _rounds(rounds: Sequence[ProofRound]) -> Table:
+    names = ("round", "requests", "violations that stand", "took, s")
+    columns = [
+        Column("what there was at (UTC)"),
+        Column("proven up to (UTC)"),
+        *(Column(name, number=True) for name in names),
+    ]
+    rows: list[PageRow] = [
+        (
+            shown(one.taken_ms),
+            shown(one.proven_up_to_ms),
+            one.number,
+            one.requests,
+            Cell(one.violations, "bad" if one.violations else "good"),
+            one.took_s,
+        )
+        for one in rounds
+    ]
+    return Table(columns, rows)
 
 
 def _undisturbed(verdict: Verdict) -> list[Paragraph | Table]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,12 +21,13 @@ from ops.demo.episode import Failover, longest_undisturbed_pause_ms, measured
 from ops.demo.errors import DemoError
 from ops.demo.faults import FAULTS, Fault, Scene, suffer
 from ops.demo.loader import load_rows
+from ops.demo.lookout import Lookout, now_ms
 from ops.demo.measure import Stretch, lateness_of, lateness_within
+from ops.demo.proof import Proof, ProofRound
 from ops.demo.receipts import Receipts
 from ops.demo.sender import WorkloadSender
 from ops.demo.verdict import Verdict
 from ops.demo.view import FAULT_NAMES, LiveStatus, LiveView
-from ops.demo.watch import Watch, now_ms
 from ops.demo.workload import TARGETS, TIMED, WINDOW_MS, Workload
 from ops.setup.jars import kafka_jars, spark_connector_jars
 from ops.spark import audit_session
@@ -68,14 +69,19 @@ class Demo:
         self._begin_s = time.monotonic()
         self._stage = "starting Kafka and ZooKeeper, then the nodes"
         self._loaded = 0
+        self._proof: Proof | None = None
         self._failovers: list[Failover] = []
         self._stretches: list[Stretch] = []
         self._cluster = DemoCluster(options.folder, options.nodes, TARGETS)
-        self._watch = Watch(self._cluster.config)
+        self._lookout = Lookout(self._cluster.config)
         self._receipts = Receipts(self._cluster.stack.bootstrap, list(TARGETS))
         self._ledger = LedgerWriter(options.folder / "ledger.jsonl")
         self._scene = Scene(
-            self._cluster.stack, self._cluster.nodes, self._watch, self._receipts.received, SESSION_TIMEOUT_S
+            self._cluster.stack,
+            self._cluster.nodes,
+            self._lookout,
+            self._receipts.received,
+            SESSION_TIMEOUT_S,
         )
 
     @property
@@ -89,11 +95,11 @@ class Demo:
         kafka_jars()  # fetched now, with a progress display of its own
         spark_connector_jars()
         with ExitStack() as stack:
-            with _begun_spark(self._options.messages) as spark:
+            with _begun_spark(self._options.messages) as spark, self._proving():
                 with ExitStack() as observers:
                     with LiveView(self._picture, self._console):
                         stack.enter_context(self._cluster)
-                        observers.enter_context(self._watch)
+                        observers.enter_context(self._lookout)
                         observers.enter_context(self._receipts)
                         due_ms = self._trouble(spark)
                     self._console.print("waiting until nothing is outstanding, then auditing with Spark")
@@ -102,8 +108,19 @@ class Demo:
                         lambda: self._delivered_up_to_ms() > due_ms + SETTLE_MS,
                         QUIET_S,
                     )
+                rounds = self._proven()
                 seen = self._audit(spark.session.result())
-            yield self._verdict(seen), seen
+            yield self._verdict(seen, rounds), seen
+
+    @contextmanager
+    def _proving(self) -> Iterator[None]:
+        """Where the block fails, Spark ends, and no round begins any more."""
+        try:
+            yield
+        except BaseException:
+            if self._proof is not None:
+                self._proof.give_up()
+            raise
 
     def _trouble(self, spark: _Spark) -> int:
         """Load, faults, and the end of the load; returns when the last message is due, epoch ms."""
@@ -136,6 +153,7 @@ class Demo:
         messages, workload = self._options.messages, self._workload(0)
         sender = WorkloadSender(workload, messages - self._loaded, producer, self._ledger)
         sender.send_ahead()
+        self._proof = Proof(spark.thread, session, self._audit_config, folder / "watch")
         sender.start()
         self._watch_until(workload.start_ms + WARM_UP_MS, sender)
         return sender
@@ -160,6 +178,8 @@ class Demo:
                 raise sender.failure
             if not self._receipts.running:
                 raise DemoError("the latency consumer's process has ended")
+            if self._proof is not None and self._proof.failure is not None:
+                raise self._proof.failure
             time.sleep(TICK_S)
 
     def _strike(self, fault: Fault) -> None:
@@ -168,11 +188,11 @@ class Demo:
         self._failovers.append(measured(suffer(self._scene, fault), self._receipts.received))
 
     def _delivered_up_to_ms(self) -> int:
-        leader = self._watch.view.leader_status
+        leader = self._lookout.view.leader_status
         return 0 if leader is None else leader.delivered_up_to_ms
 
     def _picture(self) -> LiveStatus:
-        view, received = self._watch.view, self._receipts.received
+        view, received = self._lookout.view, self._receipts.received
         leader = view.leader_status
         newest = [message for message in received[-NEWEST:] if message.kind in TIMED]
         return LiveStatus(
@@ -185,28 +205,36 @@ class Demo:
             delivered=len(received),
             lateness=lateness_of(message.at_ms - message.scheduled_for_ms for message in newest),
             failovers=tuple(self._failovers),
+            rounds=self._proof.rounds if self._proof is not None else (),
         )
 
-    def _audit(self, spark: SparkSession) -> AuditPicture:
+    @property
+    def _audit_config(self) -> AuditConfig:
         assert self._cluster.settings is not None
         assert self._cluster.keys is not None
-        config = AuditConfig(
-            self._cluster.stack.bootstrap,
-            SettingsVersions.of(self._cluster.settings),
-            self._cluster.keys,
-            ledger=self._options.folder / "ledger.jsonl",
-        )
+        settings = SettingsVersions.of(self._cluster.settings)
+        return AuditConfig(self._cluster.stack.bootstrap, settings, self._cluster.keys)
+
+    def _proven(self) -> tuple[ProofRound, ...]:
+        """By the watch, until now."""
+        assert self._proof is not None, "it has begun with the load"
+        self._proof.finish()
+        return self._proof.rounds
+
+    def _audit(self, spark: SparkSession) -> AuditPicture:
+        config = replace(self._audit_config, ledger=self._options.folder / "ledger.jsonl")
         return picture(audit(spark, config), config)
 
-    def _verdict(self, seen: AuditPicture) -> Verdict:
+    def _verdict(self, seen: AuditPicture, rounds: tuple[ProofRound, ...]) -> Verdict:
         received = self._receipts.received
         return Verdict(
             audited=seen.report,
+            rounds=rounds,
             failovers=tuple(self._failovers),
             lateness=lateness_within(received, self._stretches, TIMED),
             longest_undisturbed_pause_ms=longest_undisturbed_pause_ms(self._stretches, received),
             undisturbed_s=sum(stretch.end_ms - stretch.begin_ms for stretch in self._stretches) / 1000,
-            peak_memory_mb={node: used // 2**20 for node, used in sorted(self._watch.peak_bytes.items())},
+            peak_memory_mb={node: used // 2**20 for node, used in sorted(self._lookout.peak_bytes.items())},
             duration_s=time.monotonic() - self._begin_s,
             settings={
                 "messages": self._options.messages,

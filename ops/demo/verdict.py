@@ -15,7 +15,8 @@ from rich.text import Text
 
 from ops.demo.episode import Failover
 from ops.demo.measure import ReceivedLateness
-from ops.demo.view import failover_table
+from ops.demo.proof import ProofRound
+from ops.demo.view import failover_table, proven
 from ops.setup.jars import kafka_jars, zookeeper_jars
 from ops.setup.java import find_java, java_version
 from pipeline.audit import AuditReport
@@ -41,9 +42,10 @@ _CHECKS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All of it. `audited` is the Spark audit's report."""
+    """All of it. `audited` is the Spark audit's report, `rounds` are the watch's: the last at the end."""
 
     audited: AuditReport
+    rounds: tuple[ProofRound, ...]
     failovers: tuple[Failover, ...]
     lateness: ReceivedLateness  # in the undisturbed stretches
     longest_undisturbed_pause_ms: float
@@ -55,7 +57,19 @@ class Verdict:
     @property
     def holds(self) -> bool:
         """Whether I1 to I8 hold and nothing overdue is left."""
-        return self.audited.clean and self.audited.overdue == 0 and self._fits
+        found = self.audited.clean and self.audited.overdue == 0
+        return found and self.rounds[-1].violations == 0 and self.differences == 0 and self._fits
+
+    @property
+    def differences(self) -> int:
+        """How many requests and occurrences the watch has classed otherwise in the end than the audit."""
+        last, audited = self.rounds[-1], self.audited
+        pairs = (last.classes, audited.classes), (last.occurrences, audited.occurrences)
+        return sum(
+            abs(watched.get(name, 0) - found.get(name, 0))
+            for watched, found in pairs
+            for name in watched.keys() | found.keys()
+        )
 
     @property
     def _fits(self) -> bool:
@@ -72,6 +86,7 @@ class Verdict:
             "classes": dict(self.audited.classes),
             "occurrences": dict(self.audited.occurrences),
             "violations": [asdict(violation) for violation in self.audited.violations],
+            "rounds": [asdict(one) | {"requests": one.requests} for one in self.rounds],
             "failovers": [asdict(failover) for failover in self.failovers],
             "lateness_ms": asdict(self.lateness),
             "longest_undisturbed_pause_ms": self.longest_undisturbed_pause_ms,
@@ -89,7 +104,7 @@ class Verdict:
         occurrences = sum(self.audited.occurrences.values())
         console.print(f"\n{occurrences:,} occurrences: {_listed(self.audited.occurrences)}\n")
         console.print(self._table())
-        console.print()
+        console.print(f"\nmeanwhile the watch has proven: {proven(self.rounds)}\n")
         console.print(failover_table(self.failovers))
         console.print(
             f"\nundisturbed, {self.undisturbed_s:.0f} s: lateness p50 {self.lateness.p50} ms, "
@@ -111,6 +126,8 @@ class Verdict:
         table.add_column("", justify="right")
         for rule, name, words in _CHECKS:
             table.add_row(rule, words, _count(getattr(self.audited, name)))
+        table.add_row("", "open at the end of the watch's last round", _count(self.rounds[-1].violations))
+        table.add_row("", "classed otherwise by the watch", _count(self.differences))
         worst = max(self.peak_memory_mb.values(), default=0)
         table.add_row("I8", f"a node's memory at its peak ({MEMORY_LIMIT_MB} MB allowed)", _mb(worst))
         return table

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final, Self
 
@@ -16,6 +17,7 @@ from rich.text import Text
 
 from ops.demo.episode import Failover
 from ops.demo.measure import ReceivedLateness
+from ops.demo.proof import ProofRound
 
 LINE_EVERY_S: Final = 3.0
 
@@ -33,6 +35,7 @@ class LiveStatus:
     delivered: int = 0
     lateness: ReceivedLateness = field(default_factory=ReceivedLateness)  # of what came last
     failovers: tuple[Failover, ...] = ()
+    rounds: tuple[ProofRound, ...] = ()
 
 
 class LiveView:
@@ -74,6 +77,7 @@ class LiveView:
         table.add_row("nodes", "  ".join(f"{node} {state}" for node, state in sorted(picture.states.items())))
         table.add_row("messages", _counts(picture))
         table.add_row("lateness", _late(picture.lateness))
+        table.add_row("proven", proven(picture.rounds))
         parts: list[RenderableType] = [table]
         if picture.failovers:
             parts.append(failover_table(picture.failovers))
@@ -102,6 +106,22 @@ def failover_table(failovers: tuple[Failover, ...]) -> Table:
     return table
 
 
+def proven(rounds: tuple[ProofRound, ...]) -> str:
+    """What the watch has proven so far."""
+    if not rounds:
+        return "-"
+    last = rounds[-1]
+    up_to = datetime.fromtimestamp(last.proven_up_to_ms / 1000, UTC)
+    return (
+        f"up to {up_to:%H:%M:%S} UTC, {_many(len(rounds), 'round')}: {last.requests:,} requests, "
+        f"{_many(last.violations, 'violation')}"
+    )
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
 FAULT_NAMES: Final = {
     "kill": "leader killed",
     "term": "switchover",
@@ -117,6 +137,7 @@ def _words(picture: LiveStatus) -> list[str]:
         f"leader {_leader(picture)}",
         _counts(picture),
         f"lateness {_late(picture.lateness)}",
+        f"proven {proven(picture.rounds)}",
     ]
     return [" | ".join([*words, f"gaps: {', '.join(done)}"] if done else words)]
 

@@ -98,7 +98,7 @@ class Life:
                 raise UnavailableError(
                     f"Spark has ended ({why}): start the watch again, it goes on"
                 ) from error
-            if once or not _may_pass(error):
+            if once or not may_pass(error):
                 raise
             self.figures.failed(why)
             tell_failed(why)
@@ -139,7 +139,7 @@ class Life:
         return JSONResponse(told, 503 if is_old else 200)
 
 
-def _may_pass(error: OperatorError | PipelineError) -> bool:
+def may_pass(error: OperatorError | PipelineError) -> bool:
     """Whether another try may end well."""
     if isinstance(error, PipelineError):
         return isinstance(error, (KafkaFailed, KafkaSilent))

@@ -84,8 +84,17 @@ def test_through_every_fault_each_promise_is_kept(tmp_path: Path) -> None:
     assert loaded > 300
     assert sum(verdict["classes"].values()) == verdict["ledger"] + loaded > 3_000
     assert list(tmp_path.glob("delayline-demo-*")) == []
+    assert_proved_meanwhile(verdict)
     assert_shows(page.read_text(), verdict)
     assert str(page) in said
+
+
+def assert_proved_meanwhile(verdict: dict[str, Any]) -> None:
+    """The watch has begun before the faults, and come to what the audit has."""
+    first, *_, last = verdict["rounds"]
+    assert first["taken_ms"] < verdict["failovers"][0]["at_ms"]
+    assert last["proven_up_to_ms"] > verdict["failovers"][-1]["at_ms"]
+    assert (last["requests"], last["violations"]) == (sum(verdict["classes"].values()), 0)
 
 
 def assert_shows(page: str, verdict: dict[str, Any]) -> None:

@@ -180,7 +180,7 @@ def test_the_command_writes_the_page_of_a_cluster_that_has_done_nothing(
     stack: Stack, spark: SparkSession, cluster_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The one Spark of this process is lent to the command, which ends its own.
-    monkeypatch.setattr("ops.spark.audit_session", lambda **_: spark)
+    monkeypatch.setattr("ops.spark.audit_session", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
     where = ["--bootstrap", stack.bootstrap, "--zookeeper", stack.zookeeper, "--cluster", cluster_name]
     file = tmp_path / "page.html"

@@ -56,6 +56,10 @@ class SparkCluster(Closing):
         worker.wait()
         self._workers.remove(worker)
 
+    def finished(self) -> list[str]:
+        """The names of the sessions that had executors here and have ended, the last one first."""
+        return [app["name"] for app in self._state().get("completedapps", [])]
+
     def submit(self, *arguments: str, python: Path, folder: Path) -> str:
         """What `spark-submit` says, once it has ended well. It runs in the folder, and so does a Python that
         has `packages` there on its path.

@@ -13,10 +13,11 @@ from rich.console import Console
 from node.core.delivery import HEARTBEAT_MS
 from node.status import NodeState, NodeStatus
 from ops.demo.episode import Episode, longest_undisturbed_pause_ms, measured
+from ops.demo.lookout import ClusterView
 from ops.demo.measure import ReceivedLateness, ReceivedMessage, Stretch
+from ops.demo.proof import ProofRound
 from ops.demo.verdict import MEMORY_LIMIT_MB, Verdict
 from ops.demo.view import LiveStatus, LiveView
-from ops.demo.watch import ClusterView
 from pipeline.audit import AuditReport
 from pipeline.audit.classes import CLASSES, ENDS
 from pipeline.audit.report import by_field
@@ -30,10 +31,21 @@ def received(*at_ms: int) -> list[ReceivedMessage]:
     return [ReceivedMessage(NOW_MS + ms, NOW_MS + ms - 5, "after") for ms in at_ms]
 
 
-def verdict(audited: AuditReport = CLEAN, peak_mb: int = 100) -> Verdict:
+PROVEN = ProofRound(1, NOW_MS, NOW_MS, 9.0, CLEAN.classes, CLEAN.occurrences, violations=0)
+
+
+def verdict(audited: AuditReport = CLEAN, peak_mb: int = 100, proven: ProofRound = PROVEN) -> Verdict:
     failover = measured(EPISODE, received(-500, 80, 500, 3_050))
     return Verdict(
-        audited, (failover,), ReceivedLateness(3, 5, 9, 9), 20.0, 24.0, {"n1": peak_mb}, 90.0, {"nodes": 3}
+        audited,
+        (proven,),
+        (failover,),
+        ReceivedLateness(3, 5, 9, 9),
+        20.0,
+        24.0,
+        {"n1": peak_mb},
+        90.0,
+        {"nodes": 3},
     )
 
 
@@ -66,6 +78,21 @@ def test_the_longest_undisturbed_pause_is_that_of_the_worst_stretch() -> None:
 
 def test_a_clean_audit_and_bounded_memory_hold() -> None:
     assert verdict().holds
+
+
+def test_a_violation_that_stands_at_the_end_of_the_watch_does_not_hold() -> None:
+    assert not verdict(proven=replace(PROVEN, violations=1)).holds
+
+
+@pytest.mark.parametrize(
+    ("changed", "differences"),
+    [({"classes": {"delivered": 10}}, 2), ({"occurrences": {"delivered": 1}}, 1)],
+)
+def test_a_watch_that_comes_to_something_else_does_not_hold(
+    changed: dict[str, Any], differences: int
+) -> None:
+    found = verdict(proven=replace(PROVEN, **changed))
+    assert (found.differences, found.holds) == (differences, False)
 
 
 @pytest.mark.parametrize("name", ["lost", "early", "overdue", "epochs_overlapping", "false_outcomes"])

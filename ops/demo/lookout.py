@@ -53,7 +53,7 @@ class ClusterView:
         )
 
 
-class Watch:
+class Lookout:
     """Reads the znodes a few times a second; as a context manager it starts and stops.
 
     `view` and `peak_bytes` may be read by any thread.
@@ -65,7 +65,7 @@ class Watch:
         self._session = Session(config.kazoo_options(), timeout_s=SESSION_TIMEOUT_S)
         self._registry = Registry(self._session, Znodes(config.cluster))
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="lookout", daemon=True)
 
     def __enter__(self) -> Self:
         self._session.start()
