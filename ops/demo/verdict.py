@@ -24,6 +24,7 @@ from pipeline.audit import AuditReport
 MEMORY_LIMIT_MB: Final = 512
 """What a node may take at most, whatever is pending: caches, memtables, clients' queues are bounded."""
 
+_PENDING: Final = "pending"
 _CHECKS: Final = (
     ("I1", "lost", "lost"),
     ("I1", "duplicated", "duplicated"),
@@ -62,14 +63,18 @@ class Verdict:
 
     @property
     def differences(self) -> int:
-        """How many requests and occurrences the watch has classed otherwise in the end than the audit."""
+        """How many requests and occurrences the watch has seen end in the end otherwise than the audit. That
+        comes later: what was pending may have ended meanwhile.
+        """
         last, audited = self.rounds[-1], self.audited
         pairs = (last.classes, audited.classes), (last.occurrences, audited.occurrences)
-        return sum(
-            abs(watched.get(name, 0) - found.get(name, 0))
+        ended_otherwise = sum(
+            max(0, count - found.get(name, 0))
             for watched, found in pairs
-            for name in watched.keys() | found.keys()
+            for name, count in watched.items()
+            if name != _PENDING
         )
+        return ended_otherwise + abs(last.requests - audited.requests)
 
     @property
     def _fits(self) -> bool:

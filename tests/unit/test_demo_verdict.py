@@ -84,9 +84,18 @@ def test_a_violation_that_stands_at_the_end_of_the_watch_does_not_hold() -> None
     assert not verdict(proven=replace(PROVEN, violations=1)).holds
 
 
+def test_what_was_pending_for_the_watch_may_have_ended_since() -> None:
+    before = {"delivered": 7, "cancelled": 1, "pending": 2}
+    assert verdict(proven=replace(PROVEN, classes=before)).holds
+
+
 @pytest.mark.parametrize(
     ("changed", "differences"),
-    [({"classes": {"delivered": 10}}, 2), ({"occurrences": {"delivered": 1}}, 1)],
+    [
+        ({"classes": {"delivered": 10}}, 1),
+        ({"classes": {"delivered": 9}}, 1),
+        ({"occurrences": {"delivered": 1}}, 1),
+    ],
 )
 def test_a_watch_that_comes_to_something_else_does_not_hold(
     changed: dict[str, Any], differences: int
