@@ -613,7 +613,9 @@ class BatchApply:
             assert source is not None, "it names one of the two"
             cancelled = self._tombstone(keys.source_tombstone(partition, source))
         previous = max(cancelled, *ended, -1 if removed is None else removed.origin)
-        pending = PendingAnswer(op, id_, removed, effective=False, previous=previous, source=source)
+        pending = PendingAnswer(
+            op, id_, removed, effective=False, previous=previous, source=source, cancelled=cancelled
+        )
         self._store_pending_answer(partition, arrival.offset, pending)
         if pending.ends:
             self.batch.put(keys.ending(partition, pending.who, arrival.offset), b"")
@@ -644,7 +646,8 @@ class BatchApply:
             of_id, of_source = found
             ends = self._ends(partition, str(whose[0]))
             if of_id is not None:
-                ends.append(self._pending_answer(partition, of_id).previous)
+                pending = self._pending_answer(partition, of_id)
+                ends += pending.previous, pending.cancelled
             if of_source is not None and any(begin <= end < of_source for end in ends):
                 return of_id
         return min((offset for offset in found if offset is not None), default=None)

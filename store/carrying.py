@@ -22,7 +22,7 @@ from store.expiry import content
 from store.frontiers import Frontiers
 from store.keys import BLOCK, RowKey
 from store.kv import Batch, KeyValue
-from store.moves import is_cancelled_behind, last_request_of
+from store.moves import is_overtaken, last_request_of
 from store.pruning import Pruning
 from store.replays import replayable
 from store.rows import (
@@ -239,15 +239,15 @@ class Carrying:
         return any(turn.at is not None for turn in self._rounds.values())
 
     def _with_what_overtook(self, key: RowKey, raw: bytes) -> bytes:
-        """A row that waits; a reschedule says beside it that a cancel has overtaken it: who begins behind
-        that cancel does not know of it.
+        """A row that waits; a reschedule says beside it that a cancel has overtaken it, or a later request of
+        the id: who begins behind that does not know of it, where it is done by then and counts no more.
         """
         if not is_reschedule(raw):
             return raw
         row = decode_row(raw)
         assert isinstance(row, RescheduleRow), "its tag says so"
         last_request = last_request_of(row, key[2])
-        if not is_cancelled_behind(self._kv, key[1], row.id, last_request):
+        if not is_overtaken(self._kv, key[1], row.id, last_request):
             return raw
         return encode(msgspec.structs.replace(row, overtaken=True))
 

@@ -58,10 +58,12 @@ def last_request_of(row: RescheduleRow, offset: int) -> int:
     return offset if row.root is None else parse_source(row.root)[2]
 
 
-def is_cancelled_behind(kv: KeyValue, partition: int, id_: str, last_request: int) -> bool:
-    """Whether a cancel of the id stands behind that offset."""
-    raw = kv.get(keys.tombstone(partition, id_))
-    return raw is not None and decode_offset(raw) > last_request
+def is_overtaken(kv: KeyValue, partition: int, id_: str, last_request: int) -> bool:
+    """Whether a cancel of the id, or a later request of it, stands behind that offset."""
+    raw_end, raw_entry = kv.get(keys.tombstone(partition, id_)), kv.get(keys.index(partition, id_))
+    if raw_end is not None and decode_offset(raw_end) > last_request:
+        return True
+    return raw_entry is not None and decode_index(raw_entry).last_request > last_request
 
 
 def _last_word_first(
@@ -183,8 +185,8 @@ class Moving:
         return Resolution(outcome, entry, raw, last_request, row.expire_at_ms, again)
 
     def _without_entry(self, partition: int, row: RescheduleRow, last_request: int) -> OutcomeKind:
-        is_overtaken = row.overtaken or is_cancelled_behind(self._kv, partition, row.id, last_request)
-        return OVERTAKEN if is_overtaken else UNKNOWN
+        overtaken = row.overtaken or is_overtaken(self._kv, partition, row.id, last_request)
+        return OVERTAKEN if overtaken else UNKNOWN
 
     def _may_be_followed(self, partition: int, entry: IndexEntry, stored: bytes | None) -> bool:
         """Whether the id's row is done, and something may follow that cannot be read yet."""

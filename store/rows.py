@@ -254,6 +254,7 @@ class PendingAnswer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     effective: bool  # it kept a written-back request from being stored
     previous: int = -1  # the offset of the id's last schedule or cancel before it; -1: none is known
     source: int | None = None  # of a cancel by source: the offset that it names
+    cancelled: int = -1  # the offset of the id's last cancel before it; -1: none is known
 
     @property
     def ends(self) -> bool:

@@ -18,7 +18,7 @@ from store import keys
 from store.arrivals import Arrival
 from store.checkpoint import Checkpoint
 from store.keys import RecordId, RowKey
-from store.moves import is_cancelled_behind, last_request_of
+from store.moves import is_overtaken, last_request_of
 from store.replays import replayable
 from store.rows import (
     IndexEntry,
@@ -170,7 +170,7 @@ def _waiting(store: MemoryStore, world: World, checkpoint: Checkpoint) -> Entrie
 
 
 def _as_it_counts(store: MemoryStore, key: RowKey, raw: bytes, world: World, checkpoint: Checkpoint) -> bytes:
-    """That a cancel has overtaken a reschedule one view knows of the cancel, another of its carry. Of a
+    """That a reschedule was overtaken one view knows of what has overtaken it, another of its carry. Of a
     cancel by a source that it has not read, one does not know it.
     """
     if not is_reschedule(raw):
@@ -178,10 +178,10 @@ def _as_it_counts(store: MemoryStore, key: RowKey, raw: bytes, world: World, che
     row, partition = decode_row(raw), key[1]
     assert isinstance(row, RescheduleRow), "its tag says so"
     asked = last_request_of(row, key[2])
-    is_overtaken = row.overtaken or is_cancelled_behind(store, partition, row.id, asked)
-    if is_overtaken and row.id in _ended_by_source(world, partition, asked, checkpoint):
-        is_overtaken = False
-    return encode(msgspec.structs.replace(row, overtaken=is_overtaken))
+    overtaken = row.overtaken or is_overtaken(store, partition, row.id, asked)
+    if overtaken and row.id in _ended_by_source(world, partition, asked, checkpoint):
+        overtaken = False
+    return encode(msgspec.structs.replace(row, overtaken=overtaken))
 
 
 def _ended_by_source(world: World, partition: int, behind: int, checkpoint: Checkpoint) -> set[str]:

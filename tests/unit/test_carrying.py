@@ -262,10 +262,11 @@ def test_a_view_that_has_the_row_has_it_once(view: View) -> None:
     assert waiting(view) == [0]
 
 
-def test_a_reschedule_that_a_cancel_has_overtaken_is_so_for_who_begins_behind_that(
-    view: View, other: View
+@pytest.mark.parametrize("later", [cancel("a"), schedule(LATER_MS, "a")], ids=["cancelled", "replaced"])
+def test_a_reschedule_that_was_overtaken_is_so_for_who_begins_behind_that(
+    view: View, other: View, later: Request
 ) -> None:
-    take(view, at(0, 0, reschedule("a", LATER_MS)), at(0, 1, cancel("a")))
+    take(view, at(0, 0, reschedule("a", LATER_MS)), at(0, 1, later))
     chosen = paused(view, NOW_MS, 2)
     other.begin_at({0: 2}, {0: 2}, {})
     for one in (view, other):
@@ -321,6 +322,25 @@ def test_so_it_does_though_others_of_the_id_have_come_and_gone_behind_it(view: V
     take(view, at(0, 5, schedule(LATER_MS, "a", parent=0)._replace(serial=(1, 5))))
     answers = {one.at: one.effective for one in select(view, now_ms=NOW_MS + 1).answers}
     assert answers[0, 2] is False
+
+
+def test_so_it_does_for_who_begins_behind_the_source(view: View, other: View) -> None:
+    """Between the cancel by source and what follows the id was scheduled and cancelled once more."""
+    other.begin_at({0: 2}, {0: 2}, {})
+    take(view, at(0, 0, schedule(LATER_MS, "a")), at(0, 1, schedule(500)))
+    for one in (view, other):
+        take(one, at(0, 2, schedule(LATER_MS, "a", parent=0)._replace(serial=(2, 2))), at(0, 3, cancel("a")))
+        select(one)
+        take(one, at(0, 4, Cancel(None, 0)), at(0, 5, schedule(LATER_MS, "a")), at(0, 6, cancel("a")))
+        take(one, at(0, 7, schedule(LATER_MS, "a", parent=2)._replace(serial=(3, 7))))
+    answers = [
+        {
+            answer.at: answer.effective
+            for answer in one.select(NOW_MS + 1, MANY, write_back=NOTHING_SENT).answers
+        }
+        for one in (view, other)
+    ]
+    assert [each[0, 4] for each in answers] == [False, False]
 
 
 def test_a_carry_of_what_was_replaced_is_dropped(view: View, other: View) -> None:
