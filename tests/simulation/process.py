@@ -439,6 +439,12 @@ class Process:
         """Whether there is nothing more in the buffer that can be read."""
         return all(self._fetched[number] >= self._buffer[number].stable_end for number in self._fetched)
 
+    def reads_on(self) -> bool:
+        """Whether `apply` has come any further, be it over nothing but markers."""
+        before = dict(self._fetched)
+        self.apply()
+        return self._fetched != before
+
     def _expect_nothing_missed(self) -> None:
         """A leader that waits for a time is not left asleep with something to do (no polling tick)."""
         if self._delivery is None or not self._delivering or self._delivery._failures:

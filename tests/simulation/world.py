@@ -463,7 +463,7 @@ class World:
             producer.complete()
         for process in self._processes():
             self._catch_up(process)
-            while not process.has_read_all():  # it has come upon nothing but markers
+            while process.reads_on():
                 self._catch_up(process)
 
     def _catch_up(self, process: Process) -> None:
