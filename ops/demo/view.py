@@ -109,7 +109,7 @@ def failover_table(failovers: tuple[Failover, ...]) -> Table:
 def proven(rounds: tuple[ProofRound, ...]) -> str:
     """What the watch has proven so far."""
     if not rounds:
-        return "-"
+        return "nothing yet"
     last = rounds[-1]
     up_to = datetime.fromtimestamp(last.proven_up_to_ms / 1000, UTC)
     return (
