@@ -329,6 +329,7 @@ HELD: Final = (
             ),
         ),
         WAITING,
+        begin=690,
     ),
     Mutant(
         "replayed-is-dropped",
@@ -336,6 +337,7 @@ HELD: Final = (
         "what a replay will carry goes with what was released",
         (Wrap("store.kept:_Staying.__init__", afterwards(_replay=None)),),
         WAITING,
+        begin=690,
     ),
     Mutant(
         "due-entry-of-what-is-held-goes",

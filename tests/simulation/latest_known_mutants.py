@@ -138,6 +138,7 @@ LATEST_KNOWN: Final = (
         "a later checkpoint of a topic that was lost decides over those of the new one",
         (Override("node.core.latest_known:latest_known", _of_any_topic),),
         CHECKPOINTS_LOST,
+        begin=1_130,
     ),
     Mutant(
         "any-leader-epoch",

@@ -446,6 +446,7 @@ NUMBERED: Final = (
         "what was planned ahead while a target was not known goes out as it was planned",
         (Edit("node.core.delivery:Delivery._replan_if_stale", "ahead.lacks", "False"),),
         profile_with(operator_share=0.2),
+        begin=440,
     ),
     Mutant(
         "replay-does-not-wait-for-its-targets",
