@@ -60,9 +60,10 @@ def last_request_of(row: RescheduleRow, offset: int) -> int:
 
 def is_overtaken(kv: KeyValue, partition: int, id_: str, last_request: int) -> bool:
     """Whether a cancel of the id, or a later request of it, stands behind that offset."""
-    raw_end, raw_entry = kv.get(keys.tombstone(partition, id_)), kv.get(keys.index(partition, id_))
+    raw_end = kv.get(keys.tombstone(partition, id_))
     if raw_end is not None and decode_offset(raw_end) > last_request:
         return True
+    raw_entry = kv.get(keys.index(partition, id_))
     return raw_entry is not None and decode_index(raw_entry).last_request > last_request
 
 

@@ -19,7 +19,6 @@ from ops.watch.rounds import Rounds
 from pipeline.audit import AuditConfig
 from pipeline.audit.classes import OCCURRENCE
 from pipeline.errors import PipelineError
-from pipeline.watch.marker import summed
 from pipeline.watch.round import WatchConfig
 
 
@@ -91,7 +90,7 @@ def _proven(rounds: Rounds) -> ProofRound:
     marker = rounds.next().marker
     classes: Counter[str] = Counter()
     occurrences: Counter[str] = Counter()
-    for one in summed(marker.closed, marker.standing):
+    for one in (*marker.closed, *marker.standing):
         (occurrences if one.kind == OCCURRENCE else classes)[one.ended] += one.count
     return ProofRound(
         number=marker.number,
