@@ -99,5 +99,5 @@ def _proven(rounds: Rounds) -> ProofRound:
         took_s=round(time.monotonic() - begun_s, 1),
         classes=dict(classes),
         occurrences=dict(occurrences),
-        violations=sum(marker.open.values()),
+        violations=marker.open_violations,
     )

@@ -78,7 +78,7 @@ class Life:
         except KeyboardInterrupt:
             if once:
                 raise  # nothing is proven
-        return 1 if rounds.marker is not None and any(rounds.marker.open.values()) else 0
+        return 1 if rounds.marker is not None and rounds.marker.open_violations else 0
 
     def _round(
         self,

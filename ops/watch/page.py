@@ -16,7 +16,7 @@ def watch_page(cluster: str, marker: Marker | None, failed: str | None, took_s: 
     if marker is None:
         headline = Headline("Nothing is proven yet: the first round is under way.", "plain")
         return Page(title, "", headline, [] if failed is None else [_failure(failed)])
-    stand = sum(marker.open.values())
+    stand = marker.open_violations
     headline = (
         Headline(f"{stand:,} violations stand.", "bad")
         if stand

@@ -12,7 +12,7 @@ def told(one: Ended, took_s: float) -> str:
         f"round {marker.number}: {marker.requests:,} requests, {marker.open_requests:,} of them still open",
         f"{took_s:.1f} s",
     ]
-    stand = sum(marker.open.values())
+    stand = marker.open_violations
     if one.found or one.cleared or stand:
         parts.append(f"violations: {one.found} new, {one.cleared} cleared, {stand} stand")
     if one.in_full:

@@ -66,6 +66,11 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
         """Those of them that may still change, or may be asked for."""
         return _requests(self.standing)
 
+    @property
+    def open_violations(self) -> int:
+        """How many violations stand."""
+        return sum(self.open.values())
+
     def encode(self) -> bytes:
         return _ENCODER.encode(self)
 

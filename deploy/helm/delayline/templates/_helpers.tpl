@@ -7,11 +7,15 @@ app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{- define "delayline.labels" -}}
-{{ include "delayline.selector" . }}
+{{- define "delayline.release" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- define "delayline.labels" -}}
+{{ include "delayline.selector" . }}
+{{ include "delayline.release" . }}
 {{- end }}
 
 {{- define "delayline.image" -}}
@@ -32,7 +36,5 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "delayline.watchLabels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}-watch
 app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{ include "delayline.release" . }}
 {{- end }}
