@@ -167,13 +167,25 @@ def nothing(partitions: Sequence[int]) -> Frontier:
     return Frontier(position=None, applied=nowhere, seen=nowhere, read=nowhere, delivered_up_to_ms=0)
 
 
-class Lineage(msgspec.Struct, frozen=True):
+MOST_BEFORE: Final = 8
+
+
+class Lineage(msgspec.Struct, frozen=True, omit_defaults=True):
     """The checkpoint topic as a leadership has found it: Kafka's id of it, and the leader epoch of the lane's
     partition. A partition loses its end only where its leader changes, and each change raises that epoch.
+
+    `before`: where the topic was made anew, the ids of those that were gone on from, `MOST_BEFORE` at most.
     """
 
     topic_id: str
     leader_epoch: int
+    before: tuple[str, ...] = ()
+
+    def after(self, last: Lineage) -> Lineage:
+        """This one, of who goes on from a checkpoint of that one."""
+        goes_on = last.topic_id in {self.topic_id, NO_LINEAGE.topic_id}
+        before = last.before if goes_on else (*last.before, last.topic_id)
+        return Lineage(self.topic_id, self.leader_epoch, before[-MOST_BEFORE:])
 
 
 NO_LINEAGE: Final = Lineage(topic_id="", leader_epoch=0)

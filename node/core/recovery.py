@@ -93,7 +93,7 @@ class Recovery:
             node=self._node,
             at_ms=self._first_at_ms,
             first=True,
-            lineage=self._lineage,
+            lineage=self._lineage.after(last.lineage),
         )
 
     def _confirm_leader(self) -> Process[StepDown | None]:

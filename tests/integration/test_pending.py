@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -134,9 +135,9 @@ def test_messages_of_all_kinds_arrive_from_the_new_cluster_as_they_were(
         producer.reschedule("moved", after="1s", expire_at=due_ms).outcome(PATIENCE_S)
         chain = every("1h", factor=2, times=5)
         producer.schedule(target, b"chain", id="chain", deliver_at=due_ms, repeat=chain)
-        producer.schedule(
-            target, b"cron", id="cron", repeat=cron("0 4 * * *", time_zone="Europe/Berlin", missed="latest")
-        )
+        hour = (datetime.now(UTC).hour + 12) % 24  # half a day away, whenever this runs
+        daily = cron(f"0 {hour} * * *", time_zone="Europe/Berlin", missed="latest")
+        producer.schedule(target, b"cron", id="cron", repeat=daily)
         producer.schedule(target, b"expires", deliver_at=due_ms, expire_at=due_ms + 5)
         producer.flush()
     # What is paused is overdue by then, and held.

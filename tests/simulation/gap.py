@@ -36,7 +36,7 @@ def check_gap(world: World) -> None:
     check_serials(world)
     found = eras([*world.lost, world.checkpoints])
     of_eras = _of_eras(found)
-    _check_fates(world, of_eras, _written_back_in_a_gap(world, of_eras, len(found)))
+    _check_fates(world, of_eras, _written_back_in_gaps(world, of_eras, len(found)))
     for era in found:
         _check_era(era)
 
@@ -50,7 +50,7 @@ def _of_eras(found: list[Era]) -> dict[Transaction, list[int]]:
     return dict(of_eras)
 
 
-def _check_fates(world: World, of_eras: dict[Transaction, list[int]], written_back: set[str]) -> None:
+def _check_fates(world: World, of_eras: dict[Transaction, list[int]], written_back: list[set[str]]) -> None:
     settled: set[str] = set()
     # By request, occurrence, era, and whether it is an answer: a control may be a message's end as well (a
     # replace).
@@ -65,7 +65,7 @@ def _check_fates(world: World, of_eras: dict[Transaction, list[int]], written_ba
                         for era in of_eras[entry.transaction]:
                             fates[source, number, fate == "answered", era].append(fate)
     for (source, number, _, era), found in fates.items():
-        if len(found) > 1 and source not in written_back:
+        if len(found) > 1 and source not in written_back[era]:
             raise Violation("I1 doubled", f"{source}, {number}, was {' and '.join(found)} in era {era}")
     for number in world.setup.partitions:
         _check_settled(world, world.topics[world.names.buffer][number], settled)
@@ -79,15 +79,18 @@ def _check_era(era: Era) -> None:
         check_epoch(last, msgspec.structs.replace(one, epoch=last.epoch + 1) if skips else one)
 
 
-def _written_back_in_a_gap(world: World, of_eras: dict[Transaction, list[int]], count: int) -> set[str]:
-    """The users' requests after which something was written back that a later era does not go on from."""
-    roots = set()
+def _written_back_in_gaps(world: World, of_eras: dict[Transaction, list[int]], count: int) -> list[set[str]]:
+    """Of each era, the users' requests after which something was written back before, in what it does not go
+    on from.
+    """
+    roots: list[set[str]] = [set() for _ in range(count)]
     for partition in world.topics[world.names.buffer]:
         for entry in partition.committed(0, partition.stable_end):
             if entry.request is not None or entry.record is None or entry.transaction is None:
                 continue
-            if count - 1 not in of_eras[entry.transaction]:
-                roots.add((dict(entry.record.headers)["delay-root"] or b"").decode())
+            known_in = of_eras[entry.transaction]
+            for era in set(range(known_in[0], count)).difference(known_in):
+                roots[era].add((dict(entry.record.headers)["delay-root"] or b"").decode())
     return roots
 
 

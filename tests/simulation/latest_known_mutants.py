@@ -29,6 +29,13 @@ HIDDEN: Final = profile_with(
     },
     operator_share=0.0,
 )
+# The topic is made anew again and again, while clocks are apart.
+MADE_ANEW: Final = profile_with(
+    faults={"checkpoints-lost": 40, "crash-leader": 20, "zookeeper-outage": 20, "stall-follower": 20},
+    operator_share=0.0,
+    skew_ms=(0, 400),
+    nodes=(3, 4),
+)
 # Nodes that have pruned, beside what is held, by what a new leader does not know of.
 PRUNED: Final = profile_with(
     requests={"past": 20, "id-past": 10, "now": 20},
@@ -141,6 +148,20 @@ LATEST_KNOWN: Final = (
         begin=1_130,
     ),
     Mutant(
+        "times-tell-topics",
+        "rule 6, the topic that was gone on in last",
+        "of several topics that are gone the one with the latest time decides, whose clocks they ever were",
+        (
+            Edit(
+                "node.core.latest_known:latest_known",
+                "{topic for one in known for topic in one.lineage.before}",
+                "set()",
+            ),
+        ),
+        MADE_ANEW,
+        begin=400,
+    ),
+    Mutant(
         "any-leader-epoch",
         "rule 6, and nobody has gone on without it",
         "a later checkpoint of the topic decides, though somebody has gone on without having known of it",
@@ -172,7 +193,7 @@ LATEST_KNOWN: Final = (
                 "max(self._epoch_known, found.epoch)",
             ),
         ),
-        CHECKPOINTS_LOST,
+        MADE_ANEW,
     ),
     Mutant(
         "left-open-is-left",

@@ -12,9 +12,14 @@ NOW = Lineage("topic", 5)
 
 
 def of(
-    epoch: int, number: int, topic_id: str = "topic", leader_epoch: int = 3, at_ms: int = 1_000
+    epoch: int,
+    number: int,
+    topic_id: str = "topic",
+    leader_epoch: int = 3,
+    at_ms: int = 1_000,
+    before: tuple[str, ...] = (),
 ) -> Checkpoint:
-    lineage = Lineage(topic_id, leader_epoch)
+    lineage = Lineage(topic_id, leader_epoch, before)
     return sample_checkpoint(epoch=epoch, number=number, lineage=lineage, at_ms=at_ms)
 
 
@@ -41,6 +46,12 @@ LAST = of(2, 20)
             [of(3, 22, "older"), of(2, 10, "old", at_ms=2_000)],
             of(2, 10, "old", at_ms=2_000),
             id="of none, that of the last one",
+        ),
+        pytest.param(
+            None,
+            [of(2, 22, "older", at_ms=2_000), of(3, 10, "old", before=("oldest", "older"))],
+            of(3, 10, "old", before=("oldest", "older")),
+            id="of none, that which was gone on in, though its leader's clock was behind",
         ),
         pytest.param(None, [], None, id="nothing is known"),
     ],

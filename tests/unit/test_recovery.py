@@ -9,7 +9,7 @@ import structlog
 from node.core.recovery import Recovered, Recovery
 from node.core.steps import Process, Step, StepDown, Wait
 from node.refusal import Refusal, RefusalCode, Refusing
-from store.checkpoint import Checkpoint, Lineage, Vector
+from store.checkpoint import MOST_BEFORE, Checkpoint, Lineage, Vector
 from store.view import View
 from tests.support.checkpoints import sample_checkpoint
 from tests.unit.core_ports import TOPIC, FakePorts
@@ -301,6 +301,27 @@ def test_no_epoch_is_used_twice_that_is_known_anywhere(ports: FakePorts, recover
     ports.log.checkpoints.append(of(2, 20))
     ports.election.in_znode = of(7, 1, lineage=Lineage("another topic", 0))
     assert recovery.first_checkpoint(gone_on_from(recovery)).epoch == 8
+
+
+def test_a_lineage_names_the_topics_before_it_and_each_once(ports: FakePorts, recovery: Recovery) -> None:
+    ports.log.stands_on = Lineage("anew", 0)
+    ports.election.in_znode = of(7, 1, lineage=Lineage("lost", 5, ("oldest",)))
+    first = recovery.first_checkpoint(gone_on_from(recovery))
+    assert first.lineage == Lineage("anew", 0, ("oldest", "lost"))
+    ports.log.checkpoints.append(first)
+    assert recovery.first_checkpoint(gone_on_from(recovery)).lineage == first.lineage
+
+
+def test_a_lineage_names_no_more_than_the_last_topics_before_it(ports: FakePorts, recovery: Recovery) -> None:
+    ports.log.stands_on = Lineage("anew", 0)
+    many = tuple(f"t{n}" for n in range(MOST_BEFORE))
+    ports.election.in_znode = of(7, 1, lineage=Lineage("lost", 5, many))
+    before = recovery.first_checkpoint(gone_on_from(recovery)).lineage.before
+    assert before == (*many[1:], "lost")
+
+
+def test_the_first_topic_has_none_before_it(ports: FakePorts, recovery: Recovery) -> None:
+    assert recovery.first_checkpoint(gone_on_from(recovery)).lineage == TOPIC
 
 
 def test_the_lineage_is_read_after_the_topic(ports: FakePorts, recovery: Recovery) -> None:
