@@ -1,4 +1,4 @@
-"""The commands that read with Spark, on a standalone cluster with two workers."""
+"""The commands that read with Spark, on a standalone cluster with two workers, of which one is killed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -20,14 +20,16 @@ from tests.support.spark_cluster import SparkCluster
 
 DELIVERED: Final = 40
 PENDING: Final = 10
+WORKERS: Final = 2
 COMMAND_S: Final = 200.0
+LOST: Final = "Spark has lost an executor, and what that had computed"
 
 pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
 def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    with SparkCluster(tmp_path_factory.mktemp("spark"), 2) as cluster:
+    with SparkCluster(tmp_path_factory.mktemp("spark"), WORKERS) as cluster:
         yield cluster
 
 
@@ -48,26 +50,57 @@ def lived(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cl
         cluster.delete_topics()
 
 
-def run_there(spark: SparkCluster, cluster: Cluster, name: str, *command: str) -> tuple[str, str]:
-    """What a command says on stdout and stderr, once it has ended well; its session of that name has worked
-    there.
-    """
+class Done(NamedTuple):
+    """How a command has ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+def begun(spark: SparkCluster, cluster: Cluster, *command: str) -> subprocess.Popen[str]:
+    """A command that works there."""
     where = ["--bootstrap", cluster.bootstrap, "--zookeeper", cluster.zookeeper, "--cluster", cluster.name]
-    done = subprocess.run(
-        [sys.executable, "-m", "ops.cli.main", *command, "--master", spark.url, *where],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=COMMAND_S,
-    )
-    assert done.returncode == 0, done.stderr
+    words = [sys.executable, "-m", "ops.cli.main", *command, "--master", spark.url, *where]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process: subprocess.Popen[str]) -> Done:
+    """Waits for it."""
+    try:
+        out, err = process.communicate(timeout=COMMAND_S)
+        return Done(process.returncode, out, err)
+    finally:
+        process.kill()
+
+
+def run_there(spark: SparkCluster, cluster: Cluster, name: str, *command: str) -> Done:
+    """How a command ends well; its session of that name has worked there."""
+    spark.fill_up(WORKERS)
+    done = ended(begun(spark, cluster, *command))
+    assert done.code == 0, done.err
     assert name in spark.finished()
-    return done.stdout, done.stderr
+    return done
+
+
+def run_killed(spark: SparkCluster, cluster: Cluster, name: str, *command: str) -> Done:
+    """How a command ends well while a worker is killed that reads the log; or, where it says that what was
+    computed there is gone, how it does when it is started again.
+    """
+    spark.fill_up(WORKERS)
+    process = begun(spark, cluster, *command)
+    spark.kill_worker(reading_from=int(cluster.bootstrap.rpartition(":")[2]))
+    done = ended(process)
+    if done.code == 0:
+        assert name in spark.finished()
+        return done
+    assert done.err.endswith(f"{LOST}\n"), done.err
+    return run_there(spark, cluster, name, *command)
 
 
 def test_an_audit_accounts_for_every_request(spark_cluster: SparkCluster, lived: Cluster) -> None:
-    said, _ = run_there(spark_cluster, lived, "delayline audit", "audit", "-o", "json")
-    report: dict[str, Any] = json.loads(said)
+    done = run_killed(spark_cluster, lived, "delayline audit", "audit", "-o", "json")
+    report: dict[str, Any] = json.loads(done.out)
     classes = {name: count for name, count in report["classes"].items() if count}
     assert (classes, report["violations"]) == ({"delivered": DELIVERED, "pending": PENDING}, [])
 
@@ -76,20 +109,20 @@ def test_a_round_of_the_watch_does_so_too(
     spark_cluster: SparkCluster, lived: Cluster, tmp_path: Path
 ) -> None:
     command = ("audit", "watch", "--once", "--state", str(tmp_path / "state"))
-    _, told = run_there(spark_cluster, lived, "delayline audit watch", *command)
-    assert f"round 0: {DELIVERED + PENDING} requests, " in told
-    assert "violations" not in told
+    done = run_killed(spark_cluster, lived, "delayline audit watch", *command)
+    assert f"round 0: {DELIVERED + PENDING} requests, " in done.err
+    assert "violations" not in done.err
 
 
 def test_tables_have_a_row_for_each_request(
     spark_cluster: SparkCluster, lived: Cluster, tmp_path: Path
 ) -> None:
     command = ("tables", "export", "--to", f"parquet:{tmp_path / 'tables'}", "-o", "json")
-    said, _ = run_there(spark_cluster, lived, "delayline tables", *command)
-    rows = {one["table"]: one["new"] + one["open"] for one in json.loads(said)["tables"]}
+    done = run_killed(spark_cluster, lived, "delayline tables", *command)
+    rows = {one["table"]: one["new"] + one["open"] for one in json.loads(done.out)["tables"]}
     assert (rows["requests"], rows["messages"]) == (DELIVERED + PENDING, DELIVERED)
 
 
 def test_a_forecast_knows_what_waits(spark_cluster: SparkCluster, lived: Cluster) -> None:
-    said, _ = run_there(spark_cluster, lived, "delayline forecast", "forecast", "-o", "json")
-    assert json.loads(said)["pending"] == PENDING
+    done = run_killed(spark_cluster, lived, "delayline forecast", "forecast", "-o", "json")
+    assert json.loads(done.out)["pending"] == PENDING

@@ -40,21 +40,32 @@ class SparkCluster(Closing):
 
     def _begin(self, workers: int) -> None:
         eventually(self._state, "the master answers")
-        for number in range(workers):
-            place = ["--host", HOST, "--webui-port", str(free_port()), "-d", str(self._folder / str(number))]
+        self.fill_up(workers)
+
+    def fill_up(self, workers: int) -> None:
+        """Starts as many as are missing of so many."""
+        while len(self._workers) < workers:
+            port = str(free_port())
+            place = ["--host", HOST, "--webui-port", port, "-d", str(self._folder / port)]
             self._workers.append(
                 self._start("worker.Worker", "--cores", "1", "--memory", _MEMORY, *place, self.url)
             )
         becomes(self._alive, workers)
 
-    def kill_worker(self) -> None:
-        """SIGKILL for one that has an executor, and for its executor."""
-        worker = next(one for one in self._workers if psutil.Process(one.pid).children())
+    def kill_worker(self, *, reading_from: int | None = None) -> None:
+        """SIGKILL for one that has an executor, and for its executor; where a port is given, once that has a
+        connection to it.
+        """
+        (worker, *_) = eventually(lambda: self._at_work(reading_from), "a worker has an executor at work")
         for child in psutil.Process(worker.pid).children(recursive=True):
             child.kill()
         worker.kill()
         worker.wait()
         self._workers.remove(worker)
+
+    def _at_work(self, port: int | None) -> list[subprocess.Popen[bytes]]:
+        executors = ((one, child) for one in self._workers for child in psutil.Process(one.pid).children())
+        return [worker for worker, one in executors if port is None or port in _ports_of(one)]
 
     def finished(self) -> list[str]:
         """The names of the sessions that had executors here and have ended, the last one first."""
@@ -112,3 +123,12 @@ class SparkCluster(Closing):
                 return found
         except (OSError, ValueError):  # its page is there before it has anything to say
             return {}
+
+
+def _ports_of(process: psutil.Process) -> set[int]:
+    """To which it is connected."""
+    up = psutil.CONN_ESTABLISHED
+    try:
+        return {one.raddr.port for one in process.net_connections("tcp") if one.status == up}
+    except psutil.NoSuchProcess:
+        return set()
