@@ -102,15 +102,20 @@ class ClusterNames:
         """The four topics of the cluster that nodes write to."""
         return frozenset((self.buffer, self.checkpoint, self.outcomes, self.dead_letter))
 
-    def is_forbidden_target(self, topic: str, *, settings_too: bool = True) -> bool:
+    @property
+    def later_topics(self) -> frozenset[str]:
+        """Its own, too, which clusters of the first meaning do not have: there they can be targets."""
+        return frozenset((self.settings, self.audit))
+
+    def is_forbidden_target(self, topic: str, *, later_too: bool = True) -> bool:
         """Whether `topic` can never be a target: the cluster's own topics, and Kafka's internal `__*`.
-        `settings_too`: False for what was asked for when a cluster had no topic of its settings.
+        `later_too`: False for what was asked for when a cluster did not have all of them.
         """
         if topic.startswith("__"):
             return True
         if not topic.startswith(self.cluster):  # most often
             return False
-        return topic in self.own_topics or (settings_too and topic == self.settings)
+        return topic in self.own_topics or (later_too and topic in self.later_topics)
 
     @property
     def watch_transactional_id(self) -> str:

@@ -757,7 +757,7 @@ def _target_topic(raw: bytes, allowed: tuple[str, ...], cluster: str, meaning: i
     topic = raw.decode("latin-1")  # never fails; what is not ASCII is not legal
     if not is_legal_topic(topic):
         _refuse_topic(raw)
-    if ClusterNames(cluster).is_forbidden_target(topic, settings_too=meaning > FIRST_MEANING):
+    if ClusterNames(cluster).is_forbidden_target(topic, later_too=meaning > FIRST_MEANING):
         _refuse(
             RejectCode.TARGET_FORBIDDEN,
             f"{topic} is the service's own or internal to Kafka: choose another topic",

@@ -115,6 +115,8 @@ def _target_topic() -> list[Row]:
         "the checkpoints": b"{cluster}.checkpoint",
         "the outcomes": b"{cluster}.outcomes",
         "the dead letters": b"{cluster}.dead-letter",
+        "the settings": b"{cluster}.settings",
+        "what a watch has found": b"{cluster}.audit",
         "Kafka's offsets": b"__consumer_offsets",
         "Kafka's transactions": b"__transaction_state",
         "not on the allow-list": b"elsewhere",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -17,14 +19,12 @@ from delayline.settings_versions import SettingsVersions
 from pipeline.audit import AuditConfig, LedgerWriter, Violation, audit
 from pipeline.audit.snapshot import Snapshot, take_snapshot
 from pipeline.kafka.offsets import TopicOffsets
-from tests.integration.histories import LANE_PARTITIONS, History, Writer, make_topics
+from tests.integration.histories import LANE_PARTITIONS, History, Step, Writer, make_topics
 from tests.support.keys import KEYRING
 
 AHEAD_S: Final = 300
 """The histories begin so long after now: until then they have to be written."""
 MAX_DELAY_MS: Final = 2 * 3_600_000
-PARTS: Final = 2
-"""In so many parts the histories are written: after each of them an audit may be made of what there is."""
 
 _H = TypeVar("_H", bound=History)
 
@@ -55,12 +55,20 @@ class Told:
 
 class Audited:
     """A new cluster of this name, in which each history has a lane: the first one lane 0, and so on. With a
-    ledger, audited when all is due. `cuts`: what there was after each part of the histories.
+    ledger, audited when all is due. Each history is written in so many parts, which begin where chance will
+    have it. `cuts`: what there was after each part of all.
     """
 
     def __init__(
-        self, bootstrap: str, spark: SparkSession, folder: Path, cluster: str, kinds: Sequence[type[History]]
+        self,
+        bootstrap: str,
+        spark: SparkSession,
+        folder: Path,
+        cluster: str,
+        kinds: Sequence[type[History]],
+        parts: int = 2,
     ) -> None:
+        chance = random.Random(1)
         settings = ClusterSettings(
             cluster=cluster,
             partitions=LANE_PARTITIONS * len(kinds),
@@ -77,10 +85,14 @@ class Audited:
         )
         self.cuts: list[Snapshot] = []
         with LedgerWriter(ledger) as writer:
-            writers = [(Writer(bootstrap, one.lane, writer), one.steps) for one in self._histories]
-            for part in range(PARTS):
+            writers = [
+                (Writer(bootstrap, one.lane, writer), _in_parts(one.steps, parts, chance))
+                for one in self._histories
+            ]
+            for part in range(parts):
                 for one, steps in writers:
-                    one.write(steps[len(steps) * part // PARTS : len(steps) * (part + 1) // PARTS])
+                    if steps[part]:
+                        one.write(steps[part])
                 self.cuts.append(take_snapshot(TopicOffsets(self.config), self.config.names))
             self.ledger_lines = writer.lines
         self.found = audit(spark, self.config)
@@ -101,6 +113,12 @@ class Audited:
     def _lane(self, source: str) -> int:
         """A request's partition belongs to its lane; that of a checkpoint has the lane's number."""
         return self.config.settings.lane_of(parse_source(source)[1])
+
+
+def _in_parts(steps: Sequence[Step], parts: int, chance: random.Random) -> list[Sequence[Step]]:
+    """All of them in order; a part may have none."""
+    inner = sorted(chance.randint(0, len(steps)) for _ in range(parts - 1))
+    return [steps[begin:end] for begin, end in pairwise([0, *inner, len(steps)])]
 
 
 def found(told: Told) -> set[tuple[str, str]]:

@@ -19,7 +19,7 @@ from pipeline.tables.run import export
 from pipeline.tables.schema import CLOSED, OPEN, TABLES
 from pipeline.watch.round import MARGIN_MS, WatchConfig
 from tests.integration.audited import Audited
-from tests.integration.test_audit_watch import AT_ONCE_MS
+from tests.integration.watched import AT_ONCE_MS
 from tests.support.tables import Tables
 
 SAME = "kind", "id", "class", "overdue", "delivered_as", "lateness_ms"

@@ -45,6 +45,7 @@ VALUES: Final[dict[str, list[Any]]] = {
         "__x",
         "delay.buffer",
         "delay.settings",
+        "delay.audit",
         "rem/x",
         "",
         ".",

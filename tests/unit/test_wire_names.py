@@ -14,12 +14,18 @@ def test_a_cluster_has_four_topics_of_its_own() -> None:
     assert names.own_topics == {"orders.buffer", "orders.checkpoint", "orders.outcomes", "orders.dead-letter"}
 
 
-@pytest.mark.parametrize(
-    "topic",
-    ["delay.buffer", "delay.checkpoint", "delay.outcomes", "delay.dead-letter", "__consumer_offsets", "__x"],
-)
+WRITTEN_BY_NODES = ["delay.buffer", "delay.checkpoint", "delay.outcomes", "delay.dead-letter"]
+LATER = ["delay.settings", "delay.audit"]
+
+
+@pytest.mark.parametrize("topic", [*WRITTEN_BY_NODES, *LATER, "__consumer_offsets", "__x"])
 def test_its_own_and_internal_topics_cannot_be_targets(topic: str) -> None:
     assert ClusterNames().is_forbidden_target(topic)
+
+
+@pytest.mark.parametrize("topic", LATER)
+def test_topics_that_a_cluster_of_the_first_meaning_did_not_have_can_be_targets_there(topic: str) -> None:
+    assert not ClusterNames().is_forbidden_target(topic, later_too=False)
 
 
 @pytest.mark.parametrize("topic", ["orders", "delay", "delay.buffer2", "other.buffer", "_private"])

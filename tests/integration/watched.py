@@ -1,0 +1,68 @@
+"""The audit without end over histories that are there, a round at each cut."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from pipeline.audit.snapshot import Snapshot
+from pipeline.watch.marker import Marker
+from pipeline.watch.round import WatchConfig, first_round, next_round
+from pipeline.watch.state import StateFolder
+from tests.integration.audited import Audited
+
+OF_LEDGER: Final = "missing_from_buffer"  # a watch knows none
+AT_ONCE_MS: Final = -(10**9)
+"""A margin by which all that is over is closed at once."""
+
+
+class Watched:
+    """What rounds have told by now that still stands, and the last one's marker."""
+
+    def __init__(self, spark: SparkSession, folder: Path, config: WatchConfig) -> None:
+        self._spark = spark
+        self._folder = StateFolder(spark, str(folder))
+        self._config = config
+        self.marker: Marker | None = None
+        self.stands: set[tuple[str, str]] = set()
+
+    def round(self, cut: Snapshot) -> None:
+        marker = self.marker
+        if marker is None:
+            found = first_round(self._spark, self._config, cut)
+        else:
+            one = next_round(self._spark, self._config, marker, self._folder.read(marker.folder), cut)
+            assert one is not None
+            found = one
+        self._folder.write(found.marker.folder, found.state)
+        self.marker = Marker.decode(found.marker.encode())
+        told = [(row["kind"], row["source"]) for row in found.found.collect()]
+        cleared = {(row["kind"], row["source"]) for row in found.cleared.collect()}
+        assert len(told) == len(set(told))
+        assert not self.stands & set(told), "nothing is told twice"
+        assert cleared <= self.stands
+        self.stands = (self.stands - cleared) | set(told)
+
+    @property
+    def counts(self) -> Counter[tuple[str, str]]:
+        assert self.marker is not None
+        counts: Counter[tuple[str, str]] = Counter()
+        for one in (*self.marker.closed, *self.marker.standing):
+            counts[one.kind, one.ended] += one.count
+        return counts
+
+
+def check_rounds(of: Audited, spark: SparkSession, folder: Path, cuts: Iterable[Snapshot]) -> None:
+    """Rounds that end at these come to what the audit of everything has found, row by row."""
+    watched = Watched(spark, folder, WatchConfig(replace(of.config, ledger=None), margin_ms=AT_ONCE_MS))
+    for cut in cuts:
+        watched.round(cut)
+    found = {(one.kind, one.source) for one in of.all.violations}
+    assert watched.stands == {one for one in found if one[0] != OF_LEDGER}
+    counts = {(row["kind"], row["class"]): row["count"] for row in of.found.classes.collect()}
+    assert watched.counts == counts
