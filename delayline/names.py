@@ -98,18 +98,28 @@ class ClusterNames:
         return self.cluster + ".audit"
 
     @property
+    def export(self) -> str:
+        """What exports have asked for, and what came of it: one partition, of the operators' commands."""
+        return self.cluster + ".export"
+
+    @property
+    def imports(self) -> str:
+        """How far imports are: one partition, of the operators' commands."""
+        return self.cluster + ".import"
+
+    @property
     def own_topics(self) -> frozenset[str]:
         """The four topics of the cluster that nodes write to."""
         return frozenset((self.buffer, self.checkpoint, self.outcomes, self.dead_letter))
 
     @property
     def later_topics(self) -> frozenset[str]:
-        """Its own, too, which clusters of the first meaning do not have: there they can be targets."""
-        return frozenset((self.settings, self.audit))
+        """Its own, too, but unknown to the first release: in the first meaning they can be targets."""
+        return frozenset((self.settings, self.audit, self.export, self.imports))
 
     def is_forbidden_target(self, topic: str, *, later_too: bool = True) -> bool:
         """Whether `topic` can never be a target: the cluster's own topics, and Kafka's internal `__*`.
-        `later_too`: False for what was asked for when a cluster did not have all of them.
+        `later_too`: False for what was asked for in the first meaning.
         """
         if topic.startswith("__"):
             return True

@@ -399,10 +399,10 @@ def _schedule(
         _refuse(RejectCode.NO_TARGET, f"{H_TARGET_TOPIC} is missing: say where the message is to go")
     if len(raw_target) > TOPIC_MAX_LENGTH:  # before the cache, which would keep it
         _refuse_topic(raw_target)
-    # What was accepted stays so, whatever the list has become.
-    is_held_to_list = H_PARENT not in found or settings.meaning == FIRST_MEANING
-    allowed = settings.targets if is_held_to_list else ()
-    target_topic = _target_topic(raw_target, allowed, names.cluster, settings.meaning)
+    # What was accepted stays so, whatever the list has become, and the meaning.
+    stays = H_PARENT in found and settings.meaning > FIRST_MEANING
+    allowed, meaning = ((), FIRST_MEANING) if stays else (settings.targets, settings.meaning)
+    target_topic = _target_topic(raw_target, allowed, names.cluster, meaning)
     timestamp_ms = record.timestamp_ms
     scheduled_for_ms = _requested_ms(found, timestamp_ms, settings)
     schedule = _new_schedule(

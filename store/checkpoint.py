@@ -168,24 +168,26 @@ def nothing(partitions: Sequence[int]) -> Frontier:
 
 
 MOST_BEFORE: Final = 8
+"""Of topics in a lineage: who still knows of one before those has been away for as many losses."""
 
 
 class Lineage(msgspec.Struct, frozen=True, omit_defaults=True):
     """The checkpoint topic as a leadership has found it: Kafka's id of it, and the leader epoch of the lane's
     partition. A partition loses its end only where its leader changes, and each change raises that epoch.
 
-    `before`: where the topic was made anew, the ids of those that were gone on from, `MOST_BEFORE` at most.
+    `before`: where the topic was made anew, the ids of those that were known of before it, `MOST_BEFORE` at
+    most, the latest last.
     """
 
     topic_id: str
     leader_epoch: int
     before: tuple[str, ...] = ()
 
-    def after(self, last: Lineage) -> Lineage:
-        """This one, of who goes on from a checkpoint of that one."""
-        goes_on = last.topic_id in {self.topic_id, NO_LINEAGE.topic_id}
-        before = last.before if goes_on else (*last.before, last.topic_id)
-        return Lineage(self.topic_id, self.leader_epoch, before[-MOST_BEFORE:])
+    def after(self, known: Iterable[Lineage]) -> Lineage:
+        """This one, of who knows of those, and goes on from the last of them."""
+        topics = dict.fromkeys(topic for one in known for topic in (*one.before, one.topic_id))
+        before = [topic for topic in topics if topic not in {self.topic_id, NO_LINEAGE.topic_id}]
+        return Lineage(self.topic_id, self.leader_epoch, tuple(before[-MOST_BEFORE:]))
 
 
 NO_LINEAGE: Final = Lineage(topic_id="", leader_epoch=0)

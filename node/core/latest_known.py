@@ -7,9 +7,10 @@ delivered.
 Not if the topic was made anew since, or if somebody has gone on without knowing of it: who went on from that
 one would deliver again what was delivered since. Both show in the lineage: a topic that is made anew has
 another id, and a leadership that began after the end was lost has a higher leader epoch than what was lost.
-Where the topic is empty, and those known are of several that were before it, a lineage names the topics that
-were gone on from, so the others of them are later ones: clocks say nothing there, for each of two leaders has
-its own. Of what is left nobody had known of the other, and the time of what was committed last decides.
+Where the topic is empty, and those known are of several that were before it, a lineage names the topics which
+its leader had known of: those are earlier. Clocks do not tell, for each of two leaders has its own. Of what
+is left nobody had known of the other, and the time of what was committed last decides. So it does where each
+names the other, which is only where brokers have an id again that was gone.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def latest_known(
     if last is not None:
         of_topic.insert(0, last)
     if known and not of_topic:
-        gone_on_from = {topic for one in known for topic in one.lineage.before}
-        left = [one for one in known if one.lineage.topic_id not in gone_on_from]
+        earlier = {topic for one in known for topic in one.lineage.before}
+        left = [one for one in known if one.lineage.topic_id not in earlier] or known
         newest = max(left, key=lambda one: one.at_ms)
         of_topic = [one for one in left if one.lineage.topic_id == newest.lineage.topic_id]
     return max(of_topic, key=_order, default=None)

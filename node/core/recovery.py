@@ -93,7 +93,7 @@ class Recovery:
             node=self._node,
             at_ms=self._first_at_ms,
             first=True,
-            lineage=self._lineage.after(last.lineage),
+            lineage=self._lineage,
         )
 
     def _confirm_leader(self) -> Process[StepDown | None]:
@@ -136,7 +136,9 @@ class Recovery:
         found = latest_known(last, others, self._lineage)
         if found is None:
             return self._initial_checkpoint()
-        self._epoch_known = max(self._epoch_known, found.epoch, *(one.epoch for one in others))
+        known = [*others, found]
+        self._epoch_known = max(self._epoch_known, *(one.epoch for one in known))
+        self._lineage = self._lineage.after(one.lineage for one in known)
         self._report_lost_end(last, found, others)
         return found
 

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 import msgspec
 from confluent_kafka import Producer
 
+from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from node.config import ConnectionConfig
 from ops.pending.formats import decode_entry
@@ -123,7 +124,7 @@ class Journal:
     """Reads and writes the topic."""
 
     def __init__(self, config: ConnectionConfig, ring: Keyring) -> None:
-        self.log = SignedTopic(config, f"{config.cluster}.export", ring)
+        self.log = SignedTopic(config, ClusterNames(config.cluster).export, ring)
 
     def write(self, producer: Producer, entry: Entry) -> None:
         """Sends one entry, in the transaction that is open."""

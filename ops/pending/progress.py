@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 from confluent_kafka import Producer
 
+from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from node.config import ConnectionConfig
 from ops.pending.again import Rest
@@ -57,7 +58,7 @@ class Progress:
     """Reads and writes the topic."""
 
     def __init__(self, config: ConnectionConfig, ring: Keyring) -> None:
-        self.log = SignedTopic(config, f"{config.cluster}.import", ring)
+        self.log = SignedTopic(config, ClusterNames(config.cluster).imports, ring)
 
     def write(
         self, producer: Producer, export: str, place: int, rest: Rest | None, messages: int, at_ms: int

@@ -22,9 +22,10 @@ from pipeline.kafka.offsets import TIMEOUT_S, TopicOffsets, partition_ids
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The topics of a cluster at one time."""
+    """The topics of a cluster at one time. `topic_ids`: Kafka's, of those that are read."""
 
     partitions: Mapping[str, int]
+    topic_ids: Mapping[str, str]
     checkpoint: TopicExtent
     evidence: TopicExtent  # outcomes, dead letters, and every topic that could be a target
     buffer: TopicExtent
@@ -60,12 +61,15 @@ def _noted(offsets: TopicOffsets, names: ClusterNames) -> Snapshot:
     own = names.own_topics
     others = [topic for topic in partitions if topic not in own and not topic.startswith("__")]
     evidence = [names.outcomes, names.dead_letter, *others]
+    # Before the offsets: of a topic that is made anew meanwhile the id is the one of before.
+    topic_ids = offsets.topic_ids([*own, *others])
     checkpoint_end = offsets.ends(partition_ids([names.checkpoint], partitions), committed=True)
     evidence_end = offsets.ends(partition_ids(evidence, partitions))
     buffer_end = offsets.ends(partition_ids([names.buffer], partitions))
     first = offsets.begins(partition_ids([*own, *others], partitions))
     return Snapshot(
         partitions,
+        topic_ids,
         TopicExtent(first, checkpoint_end).of([names.checkpoint]),
         TopicExtent(first, evidence_end).of(evidence),
         TopicExtent(first, buffer_end).of([names.buffer]),

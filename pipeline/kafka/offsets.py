@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     ConfigEntry,
@@ -54,6 +54,13 @@ class TopicOffsets:
         with self._asking():
             topics = self._admin.list_topics(timeout=TIMEOUT_S).topics
         return {name: len(topic.partitions) for name, topic in topics.items()}
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Kafka's own ids of topics: one that is made anew has another."""
+        wanted = TopicCollection(list(topics))
+        with self._asking():
+            answers = self._admin.describe_topics(wanted, request_timeout=TIMEOUT_S)
+            return {topic: str(future.result().topic_id) for topic, future in answers.items()}
 
     def begins(self, partition_ids: list[PartitionId]) -> dict[PartitionId, int]:
         """The offsets of their first records."""

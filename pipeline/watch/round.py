@@ -56,6 +56,7 @@ _DOUBTFUL: Final = ("false_outcome", "unexplained", "duplicated")
 _NOTHING: Final = "nothing"
 """Of what a round has taken for a violation, and the audit of everything has not."""
 _TOLD: Final = "kind string, source string, detail string, state string"
+_ENDS: Final = "topic string, partition int, offset long, topic_id string"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,11 @@ def next_round(
     """What is new since `marker`; None if Kafka does not have all of that any more."""
     offsets = TopicOffsets(config.audit)
     snapshot = snapshot or _snapshot(offsets, config.audit)
-    read_to = {(row["topic"], row["partition"]): row["offset"] for row in state.ends.collect()}
+    ends = state.ends.collect()
+    anew = {row["topic"] for row in ends if row["topic_id"] != snapshot.topic_ids.get(row["topic"])}
+    if anew & config.audit.names.own_topics:
+        return None
+    read_to = {(row["topic"], row["partition"]): row["offset"] for row in ends if row["topic"] not in anew}
     if _is_gone(snapshot.buffer, read_to) or _is_gone(snapshot.checkpoint, read_to):
         return None
     own = snapshot.evidence.of([config.audit.names.outcomes, config.audit.names.dead_letter])
@@ -479,8 +484,9 @@ class _Round:
     def _ends(self) -> DataFrame:
         snapshot = self._whole
         extents = snapshot.checkpoint, snapshot.evidence, snapshot.buffer
-        rows = [(*one, end) for extent in extents for one, end in extent.end.items()]
-        return self._spark.createDataFrame(rows, "topic string, partition int, offset long").coalesce(1)
+        ids = snapshot.topic_ids
+        rows = [(*one, end, ids[one[0]]) for extent in extents for one, end in extent.end.items()]
+        return self._spark.createDataFrame(rows, _ENDS).coalesce(1)
 
     def _marker_after(self, judged: Judged, rows: DataFrame, state: State, found: DataFrame) -> Marker:
         before = None if self._before is None else self._before.marker

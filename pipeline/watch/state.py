@@ -23,7 +23,7 @@ class State:
     `checkpoints`: those that these need, and the last ones. `newest`: the newest timestamp of a partition at
     the offsets of some requests. `lines`: the last message of each order (pipeline/audit/order.py).
     `standing`: what is known of each request that is kept (pipeline/watch/keeping.py). `told`: the violations
-    that were told. `ends`: up to where each topic was read.
+    that were told. `ends`: up to where each topic was read, and which topic of that name.
     """
 
     requests: DataFrame

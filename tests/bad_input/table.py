@@ -117,6 +117,8 @@ def _target_topic() -> list[Row]:
         "the dead letters": b"{cluster}.dead-letter",
         "the settings": b"{cluster}.settings",
         "what a watch has found": b"{cluster}.audit",
+        "what exports have asked for": b"{cluster}.export",
+        "how far imports are": b"{cluster}.import",
         "Kafka's offsets": b"__consumer_offsets",
         "Kafka's transactions": b"__transaction_state",
         "not on the allow-list": b"elsewhere",

@@ -33,7 +33,10 @@ def main() -> int:
     """Returns the exit code: 0. What is wrong is raised."""
     parser = argparse.ArgumentParser(prog="python -m tests.cuts", description=__doc__)
     parser.add_argument(
-        "--seeds", default="0:10", metavar="BEGIN:END", help="where it is cut (default: 0:10)"
+        "--seeds",
+        default="0:10",
+        metavar="BEGIN:END",
+        help="after which parts; the first: where they begin (default: 0:10)",
     )
     first, end = map(int, parser.parse_args().seeds.split(":"))
     with (
@@ -42,7 +45,7 @@ def main() -> int:
         stopped_after(audit_session(records=0)) as spark,
     ):
         histories = (*CORRECT, *FAULTY)
-        audited = Audited(stack.bootstrap, spark, Path(name), "cuts", histories, PARTS)
+        audited = Audited(stack.bootstrap, spark, Path(name), "cuts", histories, PARTS, first)
         violations, requests = len(audited.all.violations), len(audited.all.requests)
         print(f"the audit of everything: {requests} requests, {violations} violations", flush=True)
         for seed in range(first, end):

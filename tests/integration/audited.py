@@ -56,7 +56,7 @@ class Told:
 class Audited:
     """A new cluster of this name, in which each history has a lane: the first one lane 0, and so on. With a
     ledger, audited when all is due. Each history is written in so many parts, which begin where chance will
-    have it. `cuts`: what there was after each part of all.
+    have it, by the seed. `cuts`: what there was after each part of all.
     """
 
     def __init__(
@@ -67,8 +67,9 @@ class Audited:
         cluster: str,
         kinds: Sequence[type[History]],
         parts: int = 2,
+        seed: int = 1,
     ) -> None:
-        chance = random.Random(1)
+        chance = random.Random(seed)
         settings = ClusterSettings(
             cluster=cluster,
             partitions=LANE_PARTITIONS * len(kinds),
@@ -95,6 +96,7 @@ class Audited:
                         one.write(steps[part])
                 self.cuts.append(take_snapshot(TopicOffsets(self.config), self.config.names))
             self.ledger_lines = writer.lines
+        assert time.time_ns() // 10**6 < base_ms, f"the histories were not written within {AHEAD_S} s"
         self.found = audit(spark, self.config)
         self.report = self.found.report
         self.all = Told(self.report.violations, self.found.requests.collect(), self.found.messages.collect())

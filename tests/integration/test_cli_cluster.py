@@ -101,8 +101,9 @@ def test_a_target_is_paused_by_itself(cluster: Cluster, operator: Operator, seat
 
 
 def test_the_service_s_own_topics_are_no_targets_to_pause(cluster: Cluster, seat: Seat) -> None:
-    done = seat("pause", "--target", cluster.names.buffer)
-    assert (done.code, "is the service's own topic" in done.err) == (2, True)
+    for topic in (cluster.names.buffer, cluster.names.audit):
+        done = seat("pause", "--target", topic)
+        assert (done.code, "is the service's own topic" in done.err) == (2, True)
 
 
 def test_a_target_that_is_no_topic_is_paused_with_a_warning(cluster: Cluster, seat: Seat) -> None:

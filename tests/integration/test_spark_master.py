@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -58,44 +59,40 @@ class Done(NamedTuple):
     err: str
 
 
-def begun(spark: SparkCluster, cluster: Cluster, *command: str) -> subprocess.Popen[str]:
-    """A command that works there."""
+@contextmanager
+def begun(spark: SparkCluster, cluster: Cluster, *command: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that works there; ended when the block is."""
+    spark.fill_up(WORKERS)
     where = ["--bootstrap", cluster.bootstrap, "--zookeeper", cluster.zookeeper, "--cluster", cluster.name]
     words = [sys.executable, "-m", "ops.cli.main", *command, "--master", spark.url, *where]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def ended(process: subprocess.Popen[str]) -> Done:
     """Waits for it."""
-    try:
-        out, err = process.communicate(timeout=COMMAND_S)
-        return Done(process.returncode, out, err)
-    finally:
-        process.kill()
-
-
-def run_there(spark: SparkCluster, cluster: Cluster, name: str, *command: str) -> Done:
-    """How a command ends well; its session of that name has worked there."""
-    spark.fill_up(WORKERS)
-    done = ended(begun(spark, cluster, *command))
-    assert done.code == 0, done.err
-    assert name in spark.finished()
-    return done
+    out, err = process.communicate(timeout=COMMAND_S)
+    return Done(process.returncode, out, err)
 
 
 def run_killed(spark: SparkCluster, cluster: Cluster, name: str, *command: str) -> Done:
     """How a command ends well while a worker is killed that reads the log; or, where it says that what was
-    computed there is gone, how it does when it is started again.
+    computed there is gone, how it does when it is started again. Its session of that name has worked there.
     """
-    spark.fill_up(WORKERS)
-    process = begun(spark, cluster, *command)
-    spark.kill_worker(reading_from=int(cluster.bootstrap.rpartition(":")[2]))
-    done = ended(process)
-    if done.code == 0:
-        assert name in spark.finished()
-        return done
-    assert done.err.endswith(f"{LOST}\n"), done.err
-    return run_there(spark, cluster, name, *command)
+    with begun(spark, cluster, *command) as process:
+        spark.kill_worker(reading_from=int(cluster.bootstrap.rpartition(":")[2]))
+        assert process.poll() is None, "it is in the middle"
+        done = ended(process)
+    if done.code != 0:
+        assert done.err.endswith(f"{LOST}\n"), done.err
+        with begun(spark, cluster, *command) as process:
+            done = ended(process)
+    assert done.code == 0, done.err
+    assert name in spark.finished()
+    return done
 
 
 def test_an_audit_accounts_for_every_request(spark_cluster: SparkCluster, lived: Cluster) -> None:

@@ -149,7 +149,7 @@ LATEST_KNOWN: Final = (
     ),
     Mutant(
         "times-tell-topics",
-        "rule 6, the topic that was gone on in last",
+        "rule 6, the topic that came last",
         "of several topics that are gone the one with the latest time decides, whose clocks they ever were",
         (
             Edit(
@@ -189,7 +189,7 @@ LATEST_KNOWN: Final = (
         (
             Edit(
                 "node.core.recovery:Recovery._last_checkpoint",
-                "max(self._epoch_known, found.epoch, *(one.epoch for one in others))",
+                "max(self._epoch_known, *(one.epoch for one in known))",
                 "max(self._epoch_known, found.epoch)",
             ),
         ),

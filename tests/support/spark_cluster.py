@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,7 +59,8 @@ class SparkCluster(Closing):
         """
         (worker, *_) = eventually(lambda: self._at_work(reading_from), "a worker has an executor at work")
         for child in psutil.Process(worker.pid).children(recursive=True):
-            child.kill()
+            with suppress(psutil.NoSuchProcess):  # it ends by itself where what it worked for is killed
+                child.kill()
         worker.kill()
         worker.wait()
         self._workers.remove(worker)

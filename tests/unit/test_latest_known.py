@@ -53,6 +53,12 @@ LAST = of(2, 20)
             of(3, 10, "old", before=("oldest", "older")),
             id="of none, that which was gone on in, though its leader's clock was behind",
         ),
+        pytest.param(
+            None,
+            [of(2, 22, "a", before=("b",)), of(3, 10, "b", at_ms=2_000, before=("a",))],
+            of(3, 10, "b", at_ms=2_000, before=("a",)),
+            id="of none, and each is named by the other",
+        ),
         pytest.param(None, [], None, id="nothing is known"),
     ],
 )

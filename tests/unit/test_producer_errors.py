@@ -66,7 +66,9 @@ def test_a_naive_datetime_is_a_value_error() -> None:
         DelayProducer(NOWHERE).schedule("orders", b"v", deliver_at=datetime(2026, 1, 1))  # noqa: DTZ001
 
 
-@pytest.mark.parametrize("topic", ["orders.buffer", "orders.dead-letter", "__consumer_offsets"])
+@pytest.mark.parametrize(
+    "topic", ["orders.buffer", "orders.dead-letter", "orders.audit", "__consumer_offsets"]
+)
 def test_the_clusters_own_topics_are_no_targets(topic: str) -> None:
     with pytest.raises(InvalidRequestError, match="choose another topic"):
         DelayProducer(NOWHERE, cluster="orders").schedule(topic, b"v")

@@ -312,6 +312,17 @@ def test_a_lineage_names_the_topics_before_it_and_each_once(ports: FakePorts, re
     assert recovery.first_checkpoint(gone_on_from(recovery)).lineage == first.lineage
 
 
+def test_a_lineage_names_topics_that_were_passed_over(ports: FakePorts, recovery: Recovery) -> None:
+    ports.log.checkpoints.append(of(2, 20))
+    ports.election.in_znode = of(1, 19, lineage=Lineage("void", 0))
+    assert recovery.first_checkpoint(gone_on_from(recovery)).lineage.before == ("void",)
+
+
+def test_a_lineage_does_not_name_its_own_topic() -> None:
+    """Which could be before itself only where Kafka has an id again that was gone."""
+    assert Lineage("a", 0).after([Lineage("b", 0, ("a",))]) == Lineage("a", 0, ("b",))
+
+
 def test_a_lineage_names_no_more_than_the_last_topics_before_it(ports: FakePorts, recovery: Recovery) -> None:
     ports.log.stands_on = Lineage("anew", 0)
     many = tuple(f"t{n}" for n in range(MOST_BEFORE))

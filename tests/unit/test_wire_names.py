@@ -15,7 +15,7 @@ def test_a_cluster_has_four_topics_of_its_own() -> None:
 
 
 WRITTEN_BY_NODES = ["delay.buffer", "delay.checkpoint", "delay.outcomes", "delay.dead-letter"]
-LATER = ["delay.settings", "delay.audit"]
+LATER = ["delay.settings", "delay.audit", "delay.export", "delay.import"]
 
 
 @pytest.mark.parametrize("topic", [*WRITTEN_BY_NODES, *LATER, "__consumer_offsets", "__x"])

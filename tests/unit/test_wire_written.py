@@ -191,6 +191,13 @@ def test_a_clock_that_steps_back_does_not_reject_what_was_accepted() -> None:
     assert isinstance(parse(record, SETTINGS, NAMES, KEYRING), Schedule)
 
 
+@pytest.mark.parametrize(("topic", "wanted"), [("delay.audit", Schedule), ("delay.buffer", Reject)])
+def test_what_the_first_meaning_has_accepted_stays_accepted(topic: str, wanted: type) -> None:
+    due_ms = TIMESTAMP_MS
+    again = Schedule("a", due_ms, due_ms, topic, None, BY_KEY, None, [], 42, "delay.buffer/0/7", 1, None)
+    assert isinstance(parse(written(again), SETTINGS, NAMES, KEYRING), wanted)
+
+
 PLACE = SettingsPlace("b9XhL_-0QdmzL8mY0bLxWQ", 3, 7)
 
 
