@@ -136,7 +136,7 @@ class Recovery:
         found = latest_known(last, others, self._lineage)
         if found is None:
             return self._initial_checkpoint()
-        known = [*others, found]
+        known = [*(one for one in others if one is not found), found]
         self._epoch_known = max(self._epoch_known, *(one.epoch for one in known))
         self._lineage = self._lineage.after(one.lineage for one in known)
         self._report_lost_end(last, found, others)

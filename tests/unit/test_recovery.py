@@ -318,6 +318,15 @@ def test_a_lineage_names_topics_that_were_passed_over(ports: FakePorts, recovery
     assert recovery.first_checkpoint(gone_on_from(recovery)).lineage.before == ("void",)
 
 
+def test_a_lineage_names_what_was_gone_on_from_last(
+    ports: FakePorts, view: View, recovery: Recovery
+) -> None:
+    ports.log.stands_on = Lineage("anew", 0)
+    ports.election.in_znode = msgspec.structs.replace(of(2, 20, lineage=Lineage("last", 0)), at_ms=NOW_MS)
+    view.align(msgspec.structs.replace(of(2, 20, lineage=Lineage("void", 0)), at_ms=NOW_MS - 1))
+    assert recovery.first_checkpoint(gone_on_from(recovery)).lineage.before == ("void", "last")
+
+
 def test_a_lineage_does_not_name_its_own_topic() -> None:
     """Which could be before itself only where Kafka has an id again that was gone."""
     assert Lineage("a", 0).after([Lineage("b", 0, ("a",))]) == Lineage("a", 0, ("b",))
