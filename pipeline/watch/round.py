@@ -356,10 +356,13 @@ class _Round:
             wrong = kept(_each_once(sure.unionByName(whole)))
             told = told.unionByName(nothing.withColumn("state", F.lit(_NOTHING)))
         found = kept(wrong.join(told.filter(F.col("state") != CLEARED), ["kind", "source"], "left_anti"))
-        stood = rows.filter(~F.col("was_closed")).select("source")
+        stood = told.join(rows.filter(~F.col("was_closed")).select("source"), "source", "left_semi")
+        # What was taken for lost, and closed, and has come after all.
+        came = told.filter(F.col("kind") == "lost").join(self._came(judged), "source", "left_semi")
         cleared = kept(
-            told.filter(F.col("state") == FOUND)
-            .join(stood, "source", "left_semi")
+            stood.union(came)
+            .distinct()
+            .filter(F.col("state") == FOUND)
             .join(wrong, ["kind", "source"], "left_anti")
             .drop("state")
         )
@@ -411,16 +414,9 @@ class _Round:
         if not doubted.join(told, ["kind", "source"], "left_anti").isEmpty():
             return True
         stand = rows.filter(~F.col("was_closed")).select("source")
-        record, placed = ["topic", "partition", "offset"], judged.evidence
-        new = self._new_evidence
-        sources = [
-            placed.deliveries.join(new.deliveries.select(*record), record, "left_semi").select("source"),
-            placed.dead_letters.join(new.dead_letters.select("record"), "record", "left_semi").select(
-                "source"
-            ),
-            placed.outcomes.join(new.outcomes.select("record"), "record", "left_semi").select("keyed_by"),
-        ]
-        named = sources[0].union(sources[1]).union(sources[2]).distinct()
+        new = self._new_evidence.outcomes.select("record")
+        told_of = judged.evidence.outcomes.join(new, "record", "left_semi").select("keyed_by")
+        named = self._came(judged).union(told_of).distinct()
         partition, offset = place_in(F.col("source"))
         first = {partition_id[1]: begin for partition_id, begin in self._part.snapshot.buffer.first.items()}
         was_there = (offset < looked_up(first, partition, 0)) & (
@@ -429,6 +425,13 @@ class _Round:
         was_there &= F.startswith("source", F.lit(self._config.names.buffer + "/"))
         old = named.filter(F.coalesce(was_there, F.lit(False)))
         return not old.join(stand, "source", "left_anti").isEmpty()
+
+    def _came(self, judged: Judged) -> DataFrame:
+        """Of what this round has deliveries and dead letters."""
+        record, placed, new = ["topic", "partition", "offset"], judged.evidence, self._new_evidence
+        delivered = placed.deliveries.join(new.deliveries.select(*record), record, "left_semi")
+        dead = placed.dead_letters.join(new.dead_letters.select("record"), "record", "left_semi")
+        return delivered.select("source").union(dead.select("source"))
 
     def _state_after(self, judged: Judged, rows: DataFrame, told: DataFrame) -> State:
         keep = kept(to_keep(rows))

@@ -55,8 +55,8 @@ class Told:
 
 class Audited:
     """A new cluster of this name, in which each history has a lane: the first one lane 0, and so on. With a
-    ledger, audited when all is due. Each history is written in so many parts, which begin where chance will
-    have it, by the seed. `cuts`: what there was after each part of all.
+    ledger, audited when all is due. Each history is written in so many parts, which are equal, or begin where
+    chance will have it, by the seed. `cuts`: what there was after each part of all.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Audited:
         cluster: str,
         kinds: Sequence[type[History]],
         parts: int = 2,
-        seed: int = 1,
+        seed: int | None = None,
     ) -> None:
-        chance = random.Random(seed)
+        chance = None if seed is None else random.Random(seed)
         settings = ClusterSettings(
             cluster=cluster,
             partitions=LANE_PARTITIONS * len(kinds),
@@ -117,10 +117,13 @@ class Audited:
         return self.config.settings.lane_of(parse_source(source)[1])
 
 
-def _in_parts(steps: Sequence[Step], parts: int, chance: random.Random) -> list[Sequence[Step]]:
+def _in_parts(steps: Sequence[Step], parts: int, chance: random.Random | None) -> list[Sequence[Step]]:
     """All of them in order; a part may have none."""
-    inner = sorted(chance.randint(0, len(steps)) for _ in range(parts - 1))
-    return [steps[begin:end] for begin, end in pairwise([0, *inner, len(steps)])]
+    count = len(steps)
+    begins = [count * part // parts for part in range(1, parts)]
+    if chance is not None:
+        begins = sorted(chance.randint(0, count) for _ in begins)
+    return [steps[begin:end] for begin, end in pairwise([0, *begins, count])]
 
 
 def found(told: Told) -> set[tuple[str, str]]:

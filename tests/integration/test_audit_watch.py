@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -16,19 +17,31 @@ from pipeline.kafka.offsets import TopicOffsets
 from pipeline.watch.round import WatchConfig, next_round
 from pipeline.watch.state import StateFolder
 from tests.integration.audited import Audited
+from tests.integration.recurring_history import FaultyRecurring
 from tests.integration.watched import Watched, check_rounds
+from tests.stacks import Stack
 from tests.support.cluster import Cluster
 from tests.support.requests import Sender
 from tests.support.tail import Got
 from tests.support.waiting import PATIENCE_S
 
 DELIVERED: Final = 3
+CUT_BEFORE_IT_COMES: Final = 27
+"""The seed by which a round ends before an occurrence is delivered whose successor is there."""
 
 
 def test_rounds_come_to_what_an_audit_of_everything_finds(
     faulty: Audited, spark: SparkSession, tmp_path: Path
 ) -> None:
     check_rounds(faulty, spark, tmp_path, faulty.cuts)
+
+
+def test_what_was_taken_for_lost_and_comes_after_all_is_cleared(
+    stack: Stack, spark: SparkSession, tmp_path: Path
+) -> None:
+    name = f"t-late-{uuid.uuid4().hex[:8]}"
+    late = Audited(stack.bootstrap, spark, tmp_path, name, (FaultyRecurring,), seed=CUT_BEFORE_IT_COMES)
+    check_rounds(late, spark, tmp_path / "state", late.cuts)
 
 
 def test_a_topic_that_was_made_anew_is_not_read_on_from_where_the_one_before_it_had_been(

@@ -318,9 +318,7 @@ def test_a_lineage_names_topics_that_were_passed_over(ports: FakePorts, recovery
     assert recovery.first_checkpoint(gone_on_from(recovery)).lineage.before == ("void",)
 
 
-def test_a_lineage_names_what_was_gone_on_from_last(
-    ports: FakePorts, view: View, recovery: Recovery
-) -> None:
+def test_a_lineage_names_what_was_gone_on_from_last(ports: FakePorts, view: View, recovery: Recovery) -> None:
     ports.log.stands_on = Lineage("anew", 0)
     ports.election.in_znode = msgspec.structs.replace(of(2, 20, lineage=Lineage("last", 0)), at_ms=NOW_MS)
     view.align(msgspec.structs.replace(of(2, 20, lineage=Lineage("void", 0)), at_ms=NOW_MS - 1))
