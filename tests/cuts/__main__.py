@@ -16,7 +16,7 @@ from ops.spark import audit_session, stopped_after
 from ops.stack import LocalStack
 from tests.integration.audited import Audited
 from tests.integration.lanes import CORRECT, FAULTY
-from tests.integration.watched import check_rounds
+from tests.integration.watched import check_violations
 
 PARTS: Final = 24
 """In so many the histories are written: a cut is after one of them."""
@@ -50,7 +50,7 @@ def main() -> int:
         print(f"the audit of everything: {requests} requests, {violations} violations", flush=True)
         for seed in range(first, end):
             cuts = _cuts(seed)
-            check_rounds(audited, spark, Path(name) / str(seed), [audited.cuts[at] for at in cuts])
+            check_violations(audited, spark, Path(name) / str(seed), [audited.cuts[at] for at in cuts])
             print(f"seed {seed}: the same of rounds that end after parts {cuts}", flush=True)
     return 0
 

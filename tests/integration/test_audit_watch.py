@@ -18,7 +18,7 @@ from pipeline.watch.round import WatchConfig, next_round
 from pipeline.watch.state import StateFolder
 from tests.integration.audited import Audited
 from tests.integration.recurring_history import FaultyRecurring
-from tests.integration.watched import Watched, check_rounds
+from tests.integration.watched import Watched, check_rounds, check_violations
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
 from tests.support.requests import Sender
@@ -41,7 +41,7 @@ def test_what_was_taken_for_lost_and_comes_after_all_is_cleared(
 ) -> None:
     name = f"t-late-{uuid.uuid4().hex[:8]}"
     late = Audited(stack.bootstrap, spark, tmp_path, name, (FaultyRecurring,), seed=CUT_BEFORE_IT_COMES)
-    check_rounds(late, spark, tmp_path / "state", late.cuts)
+    check_violations(late, spark, tmp_path / "state", late.cuts)
 
 
 def test_a_topic_that_was_made_anew_is_not_read_on_from_where_the_one_before_it_had_been(

@@ -57,12 +57,18 @@ class Watched:
         return counts
 
 
-def check_rounds(of: Audited, spark: SparkSession, folder: Path, cuts: Iterable[Snapshot]) -> None:
-    """Rounds that end at these come to what the audit of everything has found, row by row."""
+def check_violations(of: Audited, spark: SparkSession, folder: Path, cuts: Iterable[Snapshot]) -> Watched:
+    """Rounds that end at these come to the violations that the audit of everything has found, each of them."""
     watched = Watched(spark, folder, WatchConfig(replace(of.config, ledger=None), margin_ms=AT_ONCE_MS))
     for cut in cuts:
         watched.round(cut)
     found = {(one.kind, one.source) for one in of.all.violations}
     assert watched.stands == {one for one in found if one[0] != OF_LEDGER}
+    return watched
+
+
+def check_rounds(of: Audited, spark: SparkSession, folder: Path, cuts: Iterable[Snapshot]) -> None:
+    """They come to its counts as well, where nothing comes of what was closed."""
+    watched = check_violations(of, spark, folder, cuts)
     counts = {(row["kind"], row["class"]): row["count"] for row in of.found.classes.collect()}
     assert watched.counts == counts
