@@ -58,7 +58,7 @@ class Watched:
 
 
 def check_violations(of: Audited, spark: SparkSession, folder: Path, cuts: Iterable[Snapshot]) -> Watched:
-    """Rounds that end at these come to the violations that the audit of everything has found, each of them."""
+    """Rounds that end at these come to the violations that the audit of everything has found."""
     watched = Watched(spark, folder, WatchConfig(replace(of.config, ledger=None), margin_ms=AT_ONCE_MS))
     for cut in cuts:
         watched.round(cut)
