@@ -112,10 +112,12 @@ class ClusterNames:
         """The four topics of the cluster that nodes write to."""
         return frozenset((self.buffer, self.checkpoint, self.outcomes, self.dead_letter))
 
-    @property
-    def later_topics(self) -> frozenset[str]:
-        """Its own, too, but unknown to the first release: in the first meaning they can be targets."""
-        return frozenset((self.settings, self.audit, self.export, self.imports))
+    def no_targets(self, *, later_too: bool = True) -> frozenset[str]:
+        """All topics of the service's own. `later_too`: with what the first release does not know:
+        that can be a target in the first meaning.
+        """
+        later = frozenset((self.settings, self.audit, self.export, self.imports))
+        return self.own_topics | later if later_too else self.own_topics
 
     def is_forbidden_target(self, topic: str, *, later_too: bool = True) -> bool:
         """Whether `topic` can never be a target: the cluster's own topics, and Kafka's internal `__*`.
@@ -125,7 +127,7 @@ class ClusterNames:
             return True
         if not topic.startswith(self.cluster):  # most often
             return False
-        return topic in self.own_topics or (later_too and topic in self.later_topics)
+        return topic in self.no_targets(later_too=later_too)
 
     @property
     def watch_transactional_id(self) -> str:

@@ -41,8 +41,7 @@ def pause(config: ConnectionConfig, targets: Sequence[str], author: Author, time
     Raises ZnodeMissing if the cluster was never created, ConfigError for one of its own topics, and
     UnavailableError if a node that is there does not know of it after `timeout_s`.
     """
-    names = ClusterNames(config.cluster)
-    own = sorted(set(targets) & (names.own_topics | names.later_topics))
+    own = sorted(set(targets) & ClusterNames(config.cluster).no_targets())
     if own:
         raise ConfigError(f"{own[0]} is the service's own topic, no target")
     words = [] if not targets else _unknown_to_kafka(config, targets)

@@ -132,7 +132,7 @@ def _targets(asked: Asked, settings: ClusterSettings) -> Iterator[Rule]:
         of & ~legal,
         _says("target is ", target, f": use 1 to {TOPIC_MAX_LENGTH} of a-z A-Z 0-9 . _ - not . or .."),
     )
-    own = sorted(names.own_topics | (names.later_topics if settings.meaning > FIRST_MEANING else frozenset()))
+    own = sorted(names.no_targets(later_too=settings.meaning > FIRST_MEANING))
     yield Rule(
         RejectCode.TARGET_FORBIDDEN,
         of & (target.startswith("__") | target.isin(*own)),
