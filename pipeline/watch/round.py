@@ -356,16 +356,13 @@ class _Round:
             wrong = kept(_each_once(sure.unionByName(whole)))
             told = told.unionByName(nothing.withColumn("state", F.lit(_NOTHING)))
         found = kept(wrong.join(told.filter(F.col("state") != CLEARED), ["kind", "source"], "left_anti"))
-        stood = told.join(rows.filter(~F.col("was_closed")).select("source"), "source", "left_semi")
-        # What was taken for lost, and closed, and has come after all.
-        came = told.filter(F.col("kind") == "lost").join(self._came(judged), "source", "left_semi")
-        cleared = kept(
-            stood.union(came)
-            .distinct()
-            .filter(F.col("state") == FOUND)
-            .join(wrong, ["kind", "source"], "left_anti")
-            .drop("state")
-        )
+        gone = told.filter(F.col("state") == FOUND).join(wrong, ["kind", "source"], "left_anti").drop("state")
+        judged_now = rows.filter(~F.col("was_closed")).select("source")
+        cleared = gone.join(judged_now, "source", "left_semi")
+        if in_full:  # only then may something have come of what was taken for lost, and closed
+            came = gone.filter(F.col("kind") == "lost").join(self._came(judged), "source", "left_semi")
+            cleared = cleared.union(came).distinct()
+        cleared = kept(cleared)
         state = self._state_after(judged, rows, _told_after(told, found, cleared))
         marker = self._marker_after(judged, rows, state, found)
         ground = Ground(judged, rows, self._new_checkpoints, self._new_evidence)
