@@ -18,6 +18,7 @@ from tests.stacks import Stack
 from tests.support.cluster import Cluster
 from tests.support.requests import Sender, now_ms
 from tests.support.spark_cluster import SparkCluster
+from tests.support.waiting import eventually
 
 DELIVERED: Final = 40
 PENDING: Final = 10
@@ -83,8 +84,13 @@ def run_killed(spark: SparkCluster, cluster: Cluster, name: str, *command: str) 
     computed there is gone, how it does when it is started again. Its session of that name has worked there.
     """
     with begun(spark, cluster, *command) as process:
-        spark.kill_worker(reading_from=int(cluster.bootstrap.rpartition(":")[2]))
-        assert process.poll() is None, "it is in the middle"
+        broker_port = int(cluster.bootstrap.rpartition(":")[2])
+        in_the_middle = "an executor reads the log"
+        eventually(
+            lambda: spark.reads_from(broker_port) or process.poll() is not None, in_the_middle, COMMAND_S
+        )
+        assert process.poll() is None, process.communicate()
+        spark.kill_worker(reading_from=broker_port)
         done = ended(process)
     if done.code != 0:
         assert done.err.endswith(f"{LOST}\n"), done.err

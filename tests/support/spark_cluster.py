@@ -65,6 +65,10 @@ class SparkCluster(Closing):
         worker.wait()
         self._workers.remove(worker)
 
+    def reads_from(self, port: int) -> bool:
+        """Whether an executor has a connection to it."""
+        return bool(self._at_work(port))
+
     def _at_work(self, port: int | None) -> list[subprocess.Popen[bytes]]:
         executors = ((one, child) for one in self._workers for child in psutil.Process(one.pid).children())
         return [worker for worker, one in executors if port is None or port in _ports_of(one)]
