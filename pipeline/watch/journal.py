@@ -71,6 +71,8 @@ class Journal:
                 error = message.error()
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                     return None if found is None else self._decoded(found)
+                if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    continue  # the client asks for its group all the same; it reads without
                 if error is not None:
                     raise KafkaFailed(error, self._config.bootstrap_servers)
                 # What the service delivers there for somebody has headers.

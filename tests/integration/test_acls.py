@@ -329,17 +329,46 @@ def test_an_operator_who_may_not_write_requests_is_told_before_a_bulk_load_begin
     )
 
 
-@pytest.mark.timeout(300)  # with Spark
-def test_an_operator_exports_tables(closed: Closed, node: Node) -> None:
-    folder = closed.folder / "tables"
-    command = ("tables", "export", "--to", f"parquet:{folder}", "--config", str(closed.config("operator")))
-    # In a process of its own: another test of this one may have a Spark.
-    words = [sys.executable, "-m", "ops.cli.main", *command, "-o", "json"]
+def with_spark(closed: Closed, *command: str) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own: another test of this one may have a Spark."""
+    words = [sys.executable, "-m", "ops.cli.main", *command, "--config", str(closed.config("operator"))]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.timeout(300)  # with Spark
+def test_an_operator_exports_tables(closed: Closed, node: Node) -> None:
+    done = with_spark(closed, "tables", "export", "--to", f"parquet:{closed.folder / 'tables'}", "-o", "json")
     counts = {one["table"]: one["new"] + one["open"] for one in json.loads(done.stdout)["tables"]}
     assert counts["messages"] == 1
     assert counts["requests"] > 3
+
+
+@pytest.mark.timeout(300)  # with Spark
+def test_an_operator_audits_without_end(closed: Closed, node: Node) -> None:
+    done = with_spark(closed, "audit", "watch", "--once", "--state", str(closed.folder / "state"))
+    assert re.search(r"^round 0: [1-9][0-9]* requests, ", done.stderr, re.MULTILINE), done.stderr
+
+
+@pytest.mark.timeout(300)  # with Spark
+def test_an_operator_forecasts_and_knows_the_brokers_disks(closed: Closed, node: Node) -> None:
+    said = json.loads(with_spark(closed, "forecast", "-o", "json").stdout)
+    assert [disk["part"] for disk in said["disks"]] == ["log", "view"]
+
+
+@pytest.mark.timeout(300)  # with Spark
+def test_an_operator_who_may_not_describe_the_cluster_is_told_that_its_disks_are_not_known(
+    closed: Closed, node: Node
+) -> None:
+    (right,) = (one for one in closed.rights if one.resource is ResourceType.BROKER)
+    closed.forbid(right)
+    try:
+        done = with_spark(closed, "forecast", "-o", "json")
+    finally:
+        closed.allow(right)
+    assert "the log's disk is not known: the brokers do not tell it: " in done.stderr
+    assert [disk["part"] for disk in json.loads(done.stdout)["disks"]] == ["view"]
 
 
 def _in(cluster: str, right: Right) -> Right:
