@@ -52,6 +52,24 @@ STALLED: Final = _carried(
     {"foreign-stall": 60, "crash-leader": 40, "empty": 40, "stall-apply": 30},
     retention_ms=(100, 400),
 )
+# One chain at a time waits, and nothing is carried: what follows is read one record at a time, behind what is
+# done by then.
+FOLLOWED: Final = replace(
+    CARRIED,
+    requests=dict.fromkeys(CARRIED.requests, 0) | {"now": 80, "past": 10, "interval": 1},
+    faults=dict.fromkeys(CARRIED.faults, 0) | {"foreign-stall": 40, "stall-apply": 20},
+    nodes=(1, 1),
+    partitions=(1, 1),
+    batches=(1,),
+    messages=(20, 100),
+    turns=(80, 14, 2, 4),
+    replay_window_ms=(0,),
+    dedup_window_ms=(0,),
+    carry_rest_ms=(0,),
+    retention_ms=(10_000,),
+    operator_share=0.0,
+    begins=60,
+)
 STOPPED: Final = _carried(
     {"reschedule": 40, "reject": 20, "missing": 20},
     {"operator-pause": 60, "empty": 60, "retention": 60},
@@ -347,7 +365,7 @@ CARRYING: Final = (
         "rule 12, carried",
         "what comes with a since from before where it was looked is not looked at",
         (Override("store.carrying:Carrying.taken", lambda *_: None),),
-        STALLED,
+        FOLLOWED,
     ),
     Mutant(
         "looked-at-for-good",

@@ -16,6 +16,7 @@ from store.arrivals import Kind
 from store.rows import IndexEntry, decode_row, encode, message_target
 from tests.simulation.overrides import Edit, Override, Wrap
 from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, profile_with
+from tests.simulation.profile import Profile
 
 PAUSES: Final = profile_with(faults={"operator-pause": 20})
 
@@ -370,8 +371,26 @@ NUMBERED: Final = (
                 "tip, delivered_up_to_ms=self._frontiers.aligned.delivered_up_to_ms).taken_up",
             ),
         ),
-        profile_with(operator_share=0.1, replay_window_ms=(50, 300)),
-        begin=1_000,
+        # Much has become due in a pause of everything; operators ask all the time, also while what comes
+        # after it is in flight; the other node follows and prunes at once, and leads before a replay has
+        # gone far.
+        Profile(
+            requests={"now": 60, "past": 20, "future": 20},
+            faults={"operator-pause": 40, "pause": 30, "crash-leader": 40, "stall-follower": 10},
+            request_count=(350, 400),
+            fault_count=(60, 90),
+            nodes=(2, 2),
+            partitions=(1, 1),
+            delay_ms=(0, 300),
+            messages=(4, 8),
+            small=(1,),
+            replay_window_ms=(100, 300, 600),
+            operator_share=0.4,
+            skew_ms=(0,),
+            transactional_share=0.0,
+            turns=(30, 15, 25, 30),
+            pause_ms=(300, 1_000),
+        ),
     ),
     Mutant(
         "skip-ends-chains",
