@@ -28,15 +28,17 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
 
 from delayline import DelayProducer
 from delayline.names import ClusterNames
-from node.config import NodeConfig
+from node.config import ConnectionConfig, NodeConfig
 from node.node import Node
 from node.status import NodeState
 from ops.checkpoint import export
 from ops.cli.main import run
 from ops.config import load
+from ops.forecast.rooms import Rooms, rooms
 from ops.stack.ports import HOST, free_port
 from ops.topics import cluster_topics
 from tests.logging_state import restored_logging
@@ -351,24 +353,34 @@ def test_an_operator_audits_without_end(closed: Closed, node: Node) -> None:
     assert re.search(r"^round 0: [1-9][0-9]* requests, ", done.stderr, re.MULTILINE), done.stderr
 
 
-@pytest.mark.timeout(300)  # with Spark
-def test_an_operator_forecasts_and_knows_the_brokers_disks(closed: Closed, node: Node) -> None:
-    said = json.loads(with_spark(closed, "forecast", "-o", "json").stdout)
-    assert [disk["part"] for disk in said["disks"]] == ["log", "view"]
+def disks(closed: Closed, spark: SparkSession) -> Rooms:
+    """What a forecast of the operator's knows of them."""
+    return rooms(spark, load(ConnectionConfig, file=closed.config("operator"), environment={}), None)
 
 
-@pytest.mark.timeout(300)  # with Spark
+def test_an_operator_who_forecasts_knows_the_brokers_disks(
+    closed: Closed, node: Node, spark: SparkSession
+) -> None:
+    found = disks(closed, spark)
+    assert ([disk.part for disk in found.known], found.unknown) == (["log", "view"], [])
+
+
 def test_an_operator_who_may_not_describe_the_cluster_is_told_that_its_disks_are_not_known(
-    closed: Closed, node: Node
+    closed: Closed, node: Node, spark: SparkSession
 ) -> None:
     (right,) = (one for one in closed.rights if one.resource is ResourceType.BROKER)
     closed.forbid(right)
     try:
-        done = with_spark(closed, "forecast", "-o", "json")
+        found = eventually(lambda: _without_the_log(disks(closed, spark)), "it is refused")
     finally:
         closed.allow(right)
-    assert "the log's disk is not known: the brokers do not tell it: " in done.stderr
-    assert [disk["part"] for disk in json.loads(done.stdout)["disks"]] == ["view"]
+    assert found is not None
+    (why,) = found.unknown
+    assert why.startswith("the log's disk is not known: the brokers do not tell it: ")
+
+
+def _without_the_log(found: Rooms) -> Rooms | None:
+    return found if [disk.part for disk in found.known] == ["view"] else None
 
 
 def _in(cluster: str, right: Right) -> Right:
