@@ -170,8 +170,8 @@ SETTINGS: Final = replace(
     dedup_window_ms=(0, 100, 500, 2_000),
     ids=(1, 4),
 )
-# The same, and a view begins at each place where a node may.
-BEGINS: Final = replace(CARRIED, begins=1 << 30)
+# The same, and a view begins at each place where a node may: at 300 of a seed that has more.
+BEGINS: Final = replace(CARRIED, begins=300)
 
 # A year, with a retention of a week, and a week of 24 seconds: most messages go at once, some wait for up to
 # a year. Retention takes what is old. All nodes are away for most of a week now and then, some lose their
