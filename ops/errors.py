@@ -118,6 +118,7 @@ _OF_PIPELINE: dict[type[PipelineError], type[OperatorError]] = {
     pipeline.errors.NewerRecord: ConflictError,
     pipeline.errors.Conflict: ConflictError,
     pipeline.errors.MissingInKafka: NotFoundError,
+    pipeline.errors.NotAllowed: NotAuthorisedError,
     pipeline.errors.KafkaSilent: UnavailableError,
 }
 

@@ -21,6 +21,10 @@ class MissingInKafka(PipelineError):
     """What is asked about does not exist."""
 
 
+class NotAllowed(PipelineError):
+    """Kafka does not let this user see what is asked about."""
+
+
 class Conflict(PipelineError):
     """What was asked contradicts what is there, or comes too late."""
 

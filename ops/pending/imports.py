@@ -217,6 +217,7 @@ def send_file(
     transactions = Transactions(config, f"{config.cluster}-import", "import")
     known = progress.read()
     aside = Aside(file, known, lambda line, rest: weigh(cluster, line, rest, now_ms()).refusal, say)
+    aside.tidy()
     if without_refused:
         aside.write()
     sender = _Sender(cluster, transactions, progress, known, Pace(rate, say))
@@ -229,6 +230,7 @@ def send_file(
         else:
             sender.add(numbered, None if done is None else done.rest_at(place))
     sender.end()
+    aside.finish()
     return SentFile(sender.lines, len(aside))
 
 

@@ -69,8 +69,11 @@ class Rounds:
     def _begun(self, journal: Journal) -> Journal:
         """At the start, and after a round that has failed: what that has left goes."""
         journal.begin()
-        self.marker = None if self._anew else journal.last()
-        self._folder.keep_only(None if self.marker is None else self.marker.folder)
+        if self._anew:  # until a round of it has ended, what there is counts
+            self.marker = None
+        else:
+            self.marker = journal.last()
+            self._folder.keep_only(None if self.marker is None else self.marker.folder)
         return journal
 
     def _round(self, journal: Journal) -> Ended:

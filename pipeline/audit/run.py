@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -15,8 +16,11 @@ from pipeline.audit.evidence import Evidence
 from pipeline.audit.judge import judge
 from pipeline.audit.part import LogPart
 from pipeline.audit.report import AuditReport, Lateness, by_field, listed
-from pipeline.audit.snapshot import Snapshot, take_snapshot
+from pipeline.audit.snapshot import Snapshot, require_seen, take_snapshot
 from pipeline.kafka.offsets import TopicOffsets
+
+_MOST_ASKED: Final = 1_000
+"""Topics, of one question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +59,14 @@ def audit(spark: SparkSession, config: AuditConfig, snapshot: Snapshot | None = 
     """Hold every request in the buffer against all that became of it, up to the ends of `snapshot`, or to
     those that there are now. How `spark` plans is set by how many records there are, and stays so.
 
-    Raises PipelineError if Kafka does not answer, or one of the cluster's topics is missing.
+    Raises PipelineError if Kafka does not answer, one of the cluster's topics is missing, or a target is
+    hidden from this user.
     """
     offsets = TopicOffsets(config)
     log = LogPart(spark, config, offsets, snapshot or take_snapshot(offsets, config.names))
     lines = log.ledger_lines()
     judged = judge(log)
+    require_lost_seen(judged.found, offsets, log.snapshot)
     verdict = judged.found.drop("flaws", "line", "link", "move")
     classified = verdict.filter(F.col("class").isNotNull())
     messages = verdict.filter(F.col("end").isNotNull())
@@ -84,6 +90,17 @@ def audit(spark: SparkSession, config: AuditConfig, snapshot: Snapshot | None = 
         found_in,
         report,
     )
+
+
+def require_lost_seen(found: DataFrame, offsets: TopicOffsets, snapshot: Snapshot) -> None:
+    """Raises `NotAllowed` if something is lost only because this user may not see where it went.
+
+    What no request is lost to need not be seen: clients name topics that are none.
+    """
+    lost = (F.col("class") == "lost") | (F.col("end") == "lost")
+    unseen = ~F.col("target_topic").isin(*snapshot.partitions)
+    named = found.filter(lost & unseen).select("target_topic").distinct().limit(_MOST_ASKED).collect()
+    require_seen(offsets, [row["target_topic"] for row in named])
 
 
 def _report(rows: Sequence[Row], lateness: DataFrame, violations: DataFrame, most_listed: int) -> AuditReport:

@@ -9,15 +9,18 @@ there.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from confluent_kafka import KafkaError
 
 from delayline.names import ClusterNames
-from pipeline.errors import KafkaFailed, MissingInKafka
+from pipeline.errors import KafkaFailed, MissingInKafka, NotAllowed
 from pipeline.kafka.extent import TopicExtent
 from pipeline.kafka.offsets import TIMEOUT_S, TopicOffsets, partition_ids
+
+_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,18 @@ def take_snapshot(offsets: TopicOffsets, names: ClusterNames) -> Snapshot:
             if not unknown or time.monotonic() > deadline:
                 raise
         time.sleep(0.05)
+
+
+def require_seen(offsets: TopicOffsets, topics: Iterable[str]) -> None:
+    """Raises `NotAllowed` if one of them, which the snapshot does not have, may be there: nobody can say what
+    was delivered to a topic that this user may not see.
+    """
+    hidden = offsets.hidden(topics)
+    if hidden:
+        raise NotAllowed(
+            f"this user may not see {', '.join(hidden[:_SHOWN])}, and what was delivered there is not known:"
+            " give it Read and DescribeConfigs on each target"
+        )
 
 
 def _noted(offsets: TopicOffsets, names: ClusterNames) -> Snapshot:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     ConfigEntry,
     ConfigResource,
     OffsetSpec,
     ResourceType,
+    TopicDescription,
 )
 
 from delayline.names import PartitionId
@@ -27,6 +29,8 @@ TIMEOUT_S = 15.0
 # most.
 SETTLE_S = 20.0
 FOREVER_MS = 2**62
+_IS_NONE = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION
+"""What is said of a name that no topic has, or can have."""
 
 _EARLIEST = OffsetSpec.earliest()
 _LATEST = OffsetSpec.latest()
@@ -61,6 +65,27 @@ class TopicOffsets:
         with self._asking():
             answers = self._admin.describe_topics(wanted, request_timeout=TIMEOUT_S)
             return {topic: str(future.result().topic_id) for topic, future in answers.items()}
+
+    def hidden(self, topics: Iterable[str]) -> list[str]:
+        """Of topics that `partitions` does not name those which this user may not see: they may be there."""
+        wanted = sorted(topics)
+        if not wanted:
+            return []
+        answers = self._admin.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT_S)
+        return [topic for topic, future in answers.items() if self._is_hidden(future)]
+
+    def _is_hidden(self, answer: Future[TopicDescription]) -> bool:
+        try:
+            with self._asking():
+                answer.result()
+        except KafkaFailed as error:
+            code = error.kafka_error.code()
+            if code in _IS_NONE:
+                return False
+            if code != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            return True
+        return False
 
     def begins(self, partition_ids: list[PartitionId]) -> dict[PartitionId, int]:
         """The offsets of their first records."""

@@ -33,8 +33,8 @@ from pipeline.audit.evidence import Evidence
 from pipeline.audit.judge import Judged, judge, kept
 from pipeline.audit.meaning import CARRY
 from pipeline.audit.part import LogPart, bounds_of
-from pipeline.audit.run import audit, classes_of
-from pipeline.audit.snapshot import Snapshot, take_snapshot
+from pipeline.audit.run import audit, classes_of, require_lost_seen
+from pipeline.audit.snapshot import Snapshot, require_seen, take_snapshot
 from pipeline.kafka.extent import TopicExtent
 from pipeline.kafka.offsets import TopicOffsets
 from pipeline.watch.keeping import (
@@ -108,11 +108,14 @@ def first_round(
 def next_round(
     spark: SparkSession, config: WatchConfig, marker: Marker, state: State, snapshot: Snapshot | None = None
 ) -> Round | None:
-    """What is new since `marker`; None if Kafka does not have all of that any more."""
+    """What is new since `marker`; None if Kafka does not have all of that any more. Raises `NotAllowed` where
+    this user may not see a topic any more that was read: once it may again, that would be read anew.
+    """
     offsets = TopicOffsets(config.audit)
     snapshot = snapshot or _snapshot(offsets, config.audit)
     ends = state.ends.collect()
     anew = {row["topic"] for row in ends if row["topic_id"] != snapshot.topic_ids.get(row["topic"])}
+    require_seen(offsets, anew - set(snapshot.topic_ids))
     if anew & config.audit.names.own_topics:
         return None
     read_to = {(row["topic"], row["partition"]): row["offset"] for row in ends if row["topic"] not in anew}
@@ -343,6 +346,7 @@ class _Round:
 
     def run(self) -> Round:
         judged = judge(self)
+        require_lost_seen(judged.found, self._offsets, self._whole)
         closed = self._closed_before()
         rows = kept(standing_of(judged, closed, self._taken_ms, self._horizon_ms))
         wrong = kept(self._wrong(judged, rows))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -126,12 +127,19 @@ class Closed:
     def __post_init__(self) -> None:
         self.admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": 0})
 
+    @property
+    def app(self) -> dict[str, str]:
+        """The configuration of a producer of the application's."""
+        return {"bootstrap.servers": self.broker.sasl_address, **self.broker.client("app")}
+
     def allow(self, *rights: Right) -> None:
-        for made in self.admin.create_acls([one for right in rights for one in right.bindings()]).values():
+        wanted = {one for right in rights for one in right.bindings()}
+        for made in self.admin.create_acls(list(wanted)).values():
             made.result(PATIENCE_S)
 
     def forbid(self, *rights: Right) -> None:
-        for done in self.admin.delete_acls([one for right in rights for one in right.filters()]).values():
+        wanted = {one for right in rights for one in right.filters()}
+        for done in self.admin.delete_acls(list(wanted)).values():
             done.result(PATIENCE_S)
 
     def config(self, user: str) -> Path:
@@ -233,8 +241,7 @@ def test_a_node_that_may_not_use_its_transactional_ids_says_what_to_do_and_goes_
 def test_what_a_producer_schedules_is_delivered_and_what_it_cancels_is_not(
     closed: Closed, node: Node
 ) -> None:
-    config = {"bootstrap.servers": closed.broker.sasl_address, **closed.broker.client("app")}
-    with DelayProducer(config, outcomes=True) as producer:
+    with DelayProducer(closed.app, outcomes=True) as producer:
         producer.schedule(TARGET, b"later", id="order-1", after="1h")
         answer = producer.cancel("order-1").outcome(PATIENCE_S)
         producer.schedule(TARGET, b"now")
@@ -351,6 +358,42 @@ def test_an_operator_exports_tables(closed: Closed, node: Node) -> None:
 def test_an_operator_audits_without_end(closed: Closed, node: Node) -> None:
     done = with_spark(closed, "audit", "watch", "--once", "--state", str(closed.folder / "state"))
     assert re.search(r"^round 0: [1-9][0-9]* requests, ", done.stderr, re.MULTILINE), done.stderr
+
+
+@pytest.fixture
+def lent(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one Spark of this process is lent to the commands, which end their own."""
+    for name in ("ops.spark.audit_session", "ops.spark.watch_session"):
+        monkeypatch.setattr(name, lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+
+
+@pytest.mark.timeout(300)  # with Spark
+def test_nothing_is_said_of_a_target_that_the_auditor_may_not_see(
+    closed: Closed, node: Node, lent: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watch = ("audit", "watch", "--once", "--anew", "--state", str(closed.folder / "another state"))
+
+    def code_of(*command: str) -> int:
+        with restored_logging():
+            return run([*command, "--config", str(closed.config("operator"))])
+
+    with DelayProducer(closed.app) as producer:
+        producer.schedule(TARGET, b"seen")
+    with closing(Tail(closed.broker.address, [TARGET])) as tail:
+        tail.wait(lambda: b"seen" in [got.value for got in tail.records[TARGET]], "it is delivered")
+    assert code_of(*watch) == 0
+    rights = [one for one in closed.rights if one.user == "User:operator" and one.name == TARGET]
+    closed.forbid(*rights)
+    try:
+        eventually(lambda: code_of("audit") == 4, "an audit is refused")
+        assert f"error: this user may not see {TARGET}, and what" in capsys.readouterr().err
+        assert code_of(*(word for word in watch if word != "--anew")) == 4
+        assert f"this user may not see {TARGET}, and what" in capsys.readouterr().err
+    finally:
+        closed.allow(*rights)
+    eventually(lambda: code_of(*(word for word in watch if word != "--anew")) == 0, "it goes on")
+    assert re.search(r"^round 1: ", capsys.readouterr().err, re.MULTILINE)
 
 
 def disks(closed: Closed, spark: SparkSession) -> Rooms:

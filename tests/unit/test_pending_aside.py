@@ -24,17 +24,27 @@ def imported(place: int, rest: Rest | None = None) -> Mapping[str, Imported]:
 
 
 class Run:
-    """One import of a file of lines with these values, of which some are refused."""
+    """One import of a file of lines with these values, of which some are refused; of one that is `killed`
+    nothing is passed any more.
+    """
 
     def __init__(
-        self, folder: Path, *values: bytes, refused: set[bytes], known: Mapping[str, Imported] | None = None
+        self,
+        folder: Path,
+        *values: bytes,
+        refused: set[bytes],
+        known: Mapping[str, Imported] | None = None,
+        killed: bool = False,
     ) -> None:
         self.file, self.beside = folder / "f", folder / "f.refused"
         self.said: list[str] = []
         in_lines(self.file).write("e", [line(place=n, value=value) for n, value in enumerate(values)])
         self._refused = refused
         self.aside = Aside(in_lines(self.file), known or {}, self._refusal, self.said.append)
+        self.aside.tidy()
         self.aside.write()
+        if not killed:
+            self.aside.finish()
 
     def _refusal(self, one: MessageLine, _: Rest | None) -> tuple[str, str] | None:
         return ("no", "it is not wanted") if one.value in self._refused else None
@@ -70,11 +80,28 @@ def test_what_is_taken_after_all_since_nobody_has_passed_it_is_set_aside_no_more
     assert (run.places, len(run.aside)) == ([1], 1)
 
 
+def test_what_no_import_has_passed_is_in_no_file_that_can_be_imported(tmp_path: Path) -> None:
+    run = Run(tmp_path, b"a", b"b", b"c", refused={b"a", b"b"}, killed=True)
+    assert (run.beside.exists(), run.said) == (False, [])
+    again = Run(tmp_path, b"a", b"b", b"c", refused=set(), known=imported(0), killed=True)
+    assert (again.places, len(again.aside)) == ([0], 0)
+
+
+def test_what_a_killed_import_has_passed_is_kept_beside_what_was_there(tmp_path: Path) -> None:
+    Run(tmp_path, b"a", b"b", b"c", refused={b"a"})
+    run = Run(tmp_path, b"a", b"b", b"c", refused={b"b"}, known=imported(0), killed=True)
+    assert run.places == [0]
+    assert Run(tmp_path, b"a", b"b", b"c", refused={b"c"}, known=imported(1)).places == [0, 1, 2]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["f", "f.refused"]
+
+
 def test_of_a_line_that_was_sent_in_part_the_rest_is_set_aside(tmp_path: Path) -> None:
     file, rest = tmp_path / "f", Rest(at_ms=9_000, interval_ms=2_000, times=3)
     recurrence = RecurrenceColumns(None, 1_000, SAME_INTERVAL, None, 5, None, "all")
     in_lines(file).write("e", [line(occurrence=1, expire_at_ms=1, recurrence=recurrence)])
-    Aside(in_lines(file), imported(7, rest), lambda *_: ("no", "n"), print).write()
+    aside = Aside(in_lines(file), imported(7, rest), lambda *_: ("no", "n"), print)
+    aside.write()
+    aside.finish()
     (left,) = [one.message for one in in_lines(tmp_path / "f.refused").read()]
     assert (left.scheduled_for_ms, left.due_ms, left.expire_at_ms) == (9_000, 9_000, None)
     assert left.recurrence is not None
