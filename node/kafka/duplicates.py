@@ -28,6 +28,7 @@ from store.keys import RecordId
 from store.told import Look, Told, lacks
 
 POLL_S: Final = 0.1
+RUN: Final = 1 << 20
 PROBE_BYTES: Final = 16_384  # one record is wanted
 MARGIN_MS: Final = DAY_MS
 SLACK_MS: Final = HOUR_MS
@@ -41,28 +42,36 @@ _SPELT: Final = msgspec.json.encode(OutcomeKind.DUPLICATE)  # most records need 
 
 
 class Duplicates(Container[RecordId]):
-    """Eight bytes each."""
+    """Eight bytes each, however many clients have sent: Python's own numbers, by which they are sorted, would
+    take seven times that, and so are never made of more than a run of them.
+    """
 
     def __init__(self) -> None:
-        self._found: dict[int, array[int]] = {}
+        self._runs: dict[int, list[array[int]]] = {}
 
     def add(self, partition: int, offset: int) -> None:
         """In any order. `sort` comes before anything is looked up."""
-        self._found.setdefault(partition, array("Q")).append(offset)
+        runs = self._runs.setdefault(partition, [array("Q")])
+        if len(runs[-1]) == RUN:
+            runs[-1] = array("Q", sorted(runs[-1]))
+            runs.append(array("Q"))
+        runs[-1].append(offset)
 
     def sort(self) -> None:
         """All are there."""
-        self._found = {partition: array("Q", sorted(found)) for partition, found in self._found.items()}
+        for runs in self._runs.values():
+            runs[-1] = array("Q", sorted(runs[-1]))
 
     def __contains__(self, request: object) -> bool:
         if not isinstance(request, tuple):
             return False
         partition, offset = request
-        found = self._found.get(partition)
-        if found is None:
-            return False
-        at = bisect_left(found, offset)
-        return at < len(found) and found[at] == offset
+        return any(_has(run, offset) for run in self._runs.get(partition, ()))
+
+
+def _has(run: array[int], offset: int) -> bool:
+    at = bisect_left(run, offset)
+    return at < len(run) and run[at] == offset
 
 
 def read_duplicates(

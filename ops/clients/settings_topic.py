@@ -192,4 +192,4 @@ class _Sent:
         if self._error is not None:
             raise self._error
         if left:
-            raise UnavailableError("Kafka does not take the change in time: nothing was changed")
+            raise UnavailableError("Kafka does not take the change in time: the settings are as they were")

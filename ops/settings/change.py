@@ -91,12 +91,17 @@ def change(
         partitions = sorted(admin.begins(names.buffer))
         if not planned.changes and not planned.before.unmarked(partitions):
             return planned, planned.before, []
-        for one in planned.raises:  # before anything waits for longer, or is larger
-            admin.set_topic(one.topic, one.key, str(one.to_value))
         make_settings_topic(admin, planned.before.settings)
         write_settings(config, znodes)  # before a mark is written: who reads one finds the topic filled
         topic = SettingsTopic(config, names, required_keys(znodes))
-        after = topic.write(partitions, lambda there: _version(admin, znodes, there, planned, author))
+
+        def version(there: SettingsVersions | None) -> Change:
+            found = _version(admin, znodes, there, planned, author)
+            for one in planned.raises:  # before anything waits for longer, or is larger
+                admin.set_topic(one.topic, one.key, str(one.to_value))
+            return found
+
+        after = topic.write(partitions, version)
         entry = HistoryEntry(what="settings changed", author=author, after=f"version {after.latest.number}")
         znodes.note_settings(after, entry)
         return planned, after, _wait_known(znodes, after.latest.number, timeout_s)
