@@ -16,6 +16,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.accumulators import AccumulatorServer
 from pyspark.errors import AnalysisException, PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -116,6 +117,8 @@ def _session(master: str, name: str, own: dict[str, str]) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName(name)
     here = _ON_LOOPBACK if master.startswith("local") else {}
+    # That its JVM is gone calls tell; beside them this thread would print a stack trace, at any time.
+    AccumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     for key, value in (_QUIET | here | found | own).items():
         builder = builder.config(key, value)
     with _stderr_to_file() as log:
@@ -158,11 +161,11 @@ def _meant(error: Exception, bootstrap_servers: str) -> OperatorError:
 
 def _first_line(error: Exception) -> str:
     said = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
-    return said.strip().partition("\n")[0]
+    return said.strip().partition("\n")[0] or type(error).__name__
 
 
-_NO_JVM = (Py4JError, ConnectionError)
-"""What a call raises whose JVM is gone: the former, where it was under way."""
+_NO_JVM = (Py4JError, ConnectionError, EOFError)
+"""What a call raises whose JVM is gone: the first, where it was under way; the last, where it gave rows."""
 _OF_KAFKA = re.compile(
     r"pipeline\.errors\.KafkaFailed: .*KafkaError\{code=\w+,val=(-?\d+),str=\"([^\n]*)\"\}"
 )

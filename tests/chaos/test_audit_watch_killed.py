@@ -148,6 +148,7 @@ def test_a_watch_whose_spark_has_died_says_so_and_ends(cluster: Cluster, watches
     (spark,) = (child for child in psutil.Process(watch.pid).children() if "java" in child.name())
     spark.kill()
     assert watch.wait(PATIENCE_S) == 6
+    assert "Exception occurred" not in watches.said
     assert re.search(
         r"\nerror: Spark has ended \([^\n]+\): start the watch again, it goes on\n\Z", watches.said
     )

@@ -27,3 +27,8 @@ def test_that_spark_has_lost_an_executor_is_said_and_that_another_try_may_end_we
         raise PySparkException(said)
     assert str(raised.value) == "Spark has lost an executor, and what that had computed"
     assert type(raised.value) is OperatorError  # by that a bulk load, and a watch, try again
+
+
+def test_a_jvm_that_dies_while_it_gives_rows_is_said_in_one_line() -> None:
+    with pytest.raises(OperatorError, match=r"^Spark: EOFError$"), spark_errors("b"):
+        raise EOFError  # as PySpark does, where the rows end in the middle
