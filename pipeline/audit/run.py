@@ -66,13 +66,14 @@ def audit(spark: SparkSession, config: AuditConfig, snapshot: Snapshot | None = 
     log = LogPart(spark, config, offsets, snapshot or take_snapshot(offsets, config.names))
     lines = log.ledger_lines()
     judged = judge(log)
-    require_lost_seen(judged.found, offsets, log.snapshot)
     verdict = judged.found.drop("flaws", "line", "link", "move")
     classified = verdict.filter(F.col("class").isNotNull())
     messages = verdict.filter(F.col("end").isNotNull())
     classes, lateness = classes_of(verdict), _lateness(messages)
     before = F.col("kind").isNull() & judged.bounds.before_buffer(F.col("source"))
     counts = classes.collect()
+    if any(row["class"] == "lost" for row in counts):
+        require_lost_seen(verdict, offsets, log.snapshot)
     report = replace(
         _report(counts, lateness, judged.wrong, config.listed),
         ledger=lines,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,7 +14,6 @@ from confluent_kafka.admin import (
     ConfigResource,
     OffsetSpec,
     ResourceType,
-    TopicDescription,
 )
 
 from delayline.names import PartitionId
@@ -68,24 +66,21 @@ class TopicOffsets:
 
     def hidden(self, topics: Iterable[str]) -> list[str]:
         """Of topics that `partitions` does not name those which this user may not see: they may be there."""
-        wanted = sorted(topics)
+        wanted, found = sorted(topics), list[str]()
         if not wanted:
-            return []
-        answers = self._admin.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT_S)
-        return [topic for topic, future in answers.items() if self._is_hidden(future)]
-
-    def _is_hidden(self, answer: Future[TopicDescription]) -> bool:
-        try:
-            with self._asking():
-                answer.result()
-        except KafkaFailed as error:
-            code = error.kafka_error.code()
-            if code in _IS_NONE:
-                return False
-            if code != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise
-            return True
-        return False
+            return found
+        with self._asking():
+            answers = self._admin.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT_S)
+            for topic, future in answers.items():
+                try:
+                    future.result()
+                except KafkaException as error:
+                    code = error.args[0].code()
+                    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                        found.append(topic)
+                    elif code not in _IS_NONE:
+                        raise
+        return found
 
     def begins(self, partition_ids: list[PartitionId]) -> dict[PartitionId, int]:
         """The offsets of their first records."""

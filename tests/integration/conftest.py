@@ -27,6 +27,14 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture
+def lent(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one Spark of this process is lent to the commands, which end their own."""
+    for name in ("ops.spark.audit_session", "ops.spark.watch_session", "ops.forecast.made.forecast_session"):
+        monkeypatch.setattr(name, lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+
+
 @pytest.fixture(scope="module")
 def chrome() -> Iterator[Browser]:
     with browser() as started:

@@ -360,14 +360,6 @@ def test_an_operator_audits_without_end(closed: Closed, node: Node) -> None:
     assert re.search(r"^round 0: [1-9][0-9]* requests, ", done.stderr, re.MULTILINE), done.stderr
 
 
-@pytest.fixture
-def lent(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one Spark of this process is lent to the commands, which end their own."""
-    for name in ("ops.spark.audit_session", "ops.spark.watch_session"):
-        monkeypatch.setattr(name, lambda *_, **__: spark)
-    monkeypatch.setattr(spark, "stop", lambda: None)
-
-
 @pytest.mark.timeout(300)  # with Spark
 def test_nothing_is_said_of_a_target_that_the_auditor_may_not_see(
     closed: Closed, node: Node, lent: None, capsys: pytest.CaptureFixture[str]

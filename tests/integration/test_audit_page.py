@@ -177,11 +177,8 @@ def test_lateness_is_counted_in_steps_that_follow_each_other_and_hold_every_mess
 
 
 def test_the_command_writes_the_page_of_a_cluster_that_has_done_nothing(
-    stack: Stack, spark: SparkSession, cluster_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, lent: None, cluster_name: str, tmp_path: Path
 ) -> None:
-    # The one Spark of this process is lent to the command, which ends its own.
-    monkeypatch.setattr("ops.spark.audit_session", lambda *_, **__: spark)
-    monkeypatch.setattr(spark, "stop", lambda: None)
     where = ["--bootstrap", stack.bootstrap, "--zookeeper", stack.zookeeper, "--cluster", cluster_name]
     file = tmp_path / "page.html"
     with restored_logging():

@@ -132,13 +132,10 @@ def test_what_waits_for_the_end_of_a_pause_is_told_apart(cluster: Cluster, spark
 def typed(
     stack: Stack,
     cluster: Cluster,
-    spark: SparkSession,
+    lent: None,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Iterator[Operator]:
-    # The one Spark of this process is lent to the command, which ends its own.
-    monkeypatch.setattr("ops.forecast.made.forecast_session", lambda _master: spark)
-    monkeypatch.setattr(spark, "stop", lambda: None)
     with operator_of(cluster.connection, monkeypatch, capsys, "forecast") as operator:
         yield operator
 
