@@ -78,11 +78,6 @@ class ExportFile:
             os.fsync(out.fileno())
         return count
 
-    def rename(self, other: ExportFile) -> None:
-        """Puts it in place of the other one, on the disk."""
-        self.path.replace(other.path)
-        sync(other.path.parent)
-
     def require_free(self, export: str | None) -> None:
         """ConflictError if a file stands there that is not of this export."""
         try:

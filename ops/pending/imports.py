@@ -24,11 +24,11 @@ from ops.clients.zookeeper import read_keys, registry
 from ops.cluster.accept_kafka import require_same
 from ops.errors import ConflictError
 from ops.pending.again import Rest, moved_id, steps_of
-from ops.pending.aside import Aside
+from ops.pending.aside import Refusals, beside, require_beside, write_aside
 from ops.pending.file import ExportFile, Numbered
 from ops.pending.line import MessageLine
 from ops.pending.pace import Pace, Say
-from ops.pending.progress import Imported, Progress
+from ops.pending.progress import Imported, Passed, Progress
 from ops.pending.sending import Sent, bytes_of, send
 from ops.pending.signed_topic import Transactions
 
@@ -40,6 +40,8 @@ transaction: who reads the buffer waits for so long.
 """
 _SHOWN: Final = 10
 _MOST_TARGETS: Final = 1_000
+_PASSED_BYTES: Final = 100
+"""What one takes that is passed, where the import says how far it is."""
 _RECORD_BYTES: Final = 100
 """What a batch and a record take beside key, value and headers."""
 
@@ -216,22 +218,27 @@ def send_file(
         znodes.record(HistoryEntry(what="pending import", author=author, after=str(file)))
     transactions = Transactions(config, f"{config.cluster}-import", "import")
     known = progress.read()
-    aside = Aside(file, known, lambda line, rest: weigh(cluster, line, rest, now_ms()).refusal, say)
-    aside.tidy()
-    if without_refused:
-        aside.write()
     sender = _Sender(cluster, transactions, progress, known, Pace(rate, say))
+    refusals, export = Refusals(), None
     for numbered in file.read():
-        done, place = known.get(numbered.message.export), numbered.message.place
-        if done is not None and done.has(place):
+        line = numbered.message
+        if export is None:
+            export = line.export
+            require_beside(file, export)
+        done = known.get(export)
+        if done is not None and done.has(line.place):
             continue
-        if aside.has(place):
-            sender.skip(numbered.message)
+        rest = None if done is None else done.rest_at(line.place)
+        refusal = weigh(cluster, line, rest, now_ms()).refusal if without_refused else None
+        if refusal is None:
+            sender.add(numbered, rest)
         else:
-            sender.add(numbered, None if done is None else done.rest_at(place))
+            refusals.add(line, *refusal)
+            sender.skip(line, rest)
     sender.end()
-    aside.finish()
-    return SentFile(sender.lines, len(aside))
+    if export is not None:
+        refusals.told(beside(file), write_aside(file, export, progress.passed(export)), say)
+    return SentFile(sender.lines, refusals.count)
 
 
 class Load:
@@ -244,7 +251,7 @@ class Load:
         self._begun_s = clock()
 
     def add(self, size_bytes: int) -> None:
-        """One request more."""
+        """One request more, or one line that is passed."""
         self.requests += 1
         self._size_bytes += size_bytes
 
@@ -284,6 +291,7 @@ class _Sender:
         self._pace = pace
         self._load = Load()
         self._reached: _Reached | None = None  # in the transaction that is open
+        self._passed: list[Passed] = []  # in the same
         self._sent = Sent()  # in the same
 
     def add(self, numbered: Numbered, rest: Rest | None) -> None:
@@ -308,9 +316,11 @@ class _Sender:
                 return left
         return None
 
-    def skip(self, line: MessageLine) -> None:
-        """Passes a line, and sends nothing of it."""
+    def skip(self, line: MessageLine, rest: Rest | None) -> None:
+        """Passes a line, or the `rest` of it, and sends nothing of that."""
         self._begin()
+        self._load.add(_PASSED_BYTES)
+        self._passed.append(Passed(line.place, rest))
         self._reached = _Reached(line.export, line.place, None)
         if self._load.is_full:
             self.end()
@@ -319,7 +329,7 @@ class _Sender:
         """Begins a transaction if none is open."""
         if self._reached is None:
             self._transactions.begin()
-            self._load, self._sent = Load(), Sent()
+            self._load, self._sent, self._passed = Load(), Sent(), []
 
     def _send(self, request: BufferRecord, number: int) -> None:
         headers: Any = request.headers
@@ -343,11 +353,17 @@ class _Sender:
             failure = self._transactions.failure(self._sent.error)
             raise type(failure)(f"line {self._sent.number} was not taken: {failure}")
         before = self._known[reached.export].messages if reached.export in self._known else 0
-        producer = self._transactions.producer
-        self._progress.write(producer, *reached, before + self.lines, now_ms())
+        entry = Imported(
+            **reached._asdict(),
+            messages=before + self.lines,
+            at_ms=now_ms(),
+            run=self._progress.log.run.decode(),
+            passed=tuple(self._passed),
+        )
+        self._progress.write(self._transactions.producer, entry)
         self._transactions.flush()
         self._transactions.commit()
-        self._pace.add(self._load.requests, "messages sent")
+        self._pace.add(self._load.requests - len(self._passed), "messages sent")
 
 
 def _size_bytes(request: BufferRecord) -> int:

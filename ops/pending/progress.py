@@ -2,11 +2,12 @@
 
 The place of the last line stands in the transaction that sends it, and, where it does not end there, what
 is left of it. A line is imported once, whichever file it is in, and however often that is given: its place in
-its export is the same in all of them.
+its export is the same in all of them. What was passed since the cluster would refuse it stands there, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -22,9 +23,16 @@ from ops.pending.signed_topic import SignedTopic
 FORMAT: Final = 1
 
 
+class Passed(msgspec.Struct, frozen=True, array_like=True):
+    """A line that was refused, at its place in its export; `rest`: what of it, if the rest of it was sent."""
+
+    place: int
+    rest: Rest | None = None
+
+
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """All lines of an export up to a place are imported, but for the `rest` of the one at that place. `run`:
-    who has written it.
+    """All lines of an export up to a place are imported, but for the `rest` of the one at that place, and for
+    what was `passed`, with this entry and with those before it. `run`: who has written it.
     """
 
     format: int = FORMAT
@@ -34,6 +42,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
     at_ms: int
     run: str
+    passed: tuple[Passed, ...] = ()
 
     def has(self, place: int) -> bool:
         """Whether all of the line at that place is imported."""
@@ -60,20 +69,30 @@ class Progress:
     def __init__(self, config: ConnectionConfig, ring: Keyring) -> None:
         self.log = SignedTopic(config, ClusterNames(config.cluster).imports, ring)
 
-    def write(
-        self, producer: Producer, export: str, place: int, rest: Rest | None, messages: int, at_ms: int
-    ) -> None:
+    def write(self, producer: Producer, entry: Imported) -> None:
         """Sends it, in the transaction that is open."""
-        run = self.log.run.decode()
-        entry = Imported(export=export, place=place, rest=rest, messages=messages, at_ms=at_ms, run=run)
-        self.log.produce(producer, export.encode(), _encode(entry))
+        self.log.produce(producer, entry.export.encode(), _encode(entry))
 
     def read(self) -> dict[str, Imported]:
         """How far each export is. An older word, which may be a copy, takes nothing back."""
         found: dict[str, Imported] = {}
-        for offset, value in self.log.records():
-            entry = decode_entry(value, _decode, FORMAT, f"{self.log.topic}, offset {offset}")
+        for entry in self._entries():
             known = found.get(entry.export)
             if known is None or known.is_before(entry):
                 found[entry.export] = entry
         return found
+
+    def passed(self, export: str) -> Iterator[Passed]:
+        """What was refused of an export, by rising places."""
+        reached = -1
+        for entry in self._entries():
+            if entry.export != export:
+                continue
+            for one in entry.passed:
+                if one.place > reached:  # else it is a copy
+                    reached = one.place
+                    yield one
+
+    def _entries(self) -> Iterator[Imported]:
+        for offset, value in self.log.records():
+            yield decode_entry(value, _decode, FORMAT, f"{self.log.topic}, offset {offset}")

@@ -33,7 +33,9 @@ MAX_MESSAGE_BYTES: Final = 32 << 20
 """A request of 16 MiB, which is the largest that nodes read, in base64."""
 KAFKA_TIMEOUT_S: Final = 30.0
 TRANSACTION_TIMEOUT_MS: Final = 15_000
-"""For so long at most what was killed in the middle of a transaction holds up the buffer's readers."""
+"""For so long what was killed in the middle of a transaction holds up the readers of the buffer; brokers look
+every 10 s, so it may be that much longer.
+"""
 
 _FOR_EVER: Final = "what it has must stay for ever"
 _ANEW: Final = "import what it has, delete it, and run this again"
