@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from socketserver import BaseServer
+from typing import Any
 
 from confluent_kafka import KafkaError
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -117,8 +119,7 @@ def _session(master: str, name: str, own: dict[str, str]) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName(name)
     here = _ON_LOOPBACK if master.startswith("local") else {}
-    # That its JVM is gone calls tell; beside them this thread would print a stack trace, at any time.
-    AccumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    AccumulatorServer.handle_error = _say_unless_gone  # type: ignore[method-assign, assignment]
     for key, value in (_QUIET | here | found | own).items():
         builder = builder.config(key, value)
     with _stderr_to_file() as log:
@@ -131,6 +132,12 @@ def _session(master: str, name: str, own: dict[str, str]) -> SparkSession:
             raise SetupError(
                 f"Spark does not start at {master}: {_first_line(error)}; {log} says more"
             ) from error
+
+
+def _say_unless_gone(server: BaseServer, request: Any, address: Any) -> None:
+    """That its JVM is gone calls tell; beside them this thread would print a stack trace, at any time."""
+    if not isinstance(sys.exc_info()[1], _NO_JVM):
+        _SAY(server, request, address)
 
 
 @contextmanager
@@ -166,6 +173,7 @@ def _first_line(error: Exception) -> str:
 
 _NO_JVM = (Py4JError, ConnectionError, EOFError)
 """What a call raises whose JVM is gone: the first, where it was under way; the last, where it gave rows."""
+_SAY = AccumulatorServer.handle_error
 _OF_KAFKA = re.compile(
     r"pipeline\.errors\.KafkaFailed: .*KafkaError\{code=\w+,val=(-?\d+),str=\"([^\n]*)\"\}"
 )

@@ -61,6 +61,10 @@ def audit_command(
         _show(report)
     if write_page is not None and picture is not None:
         write_page(picture)
+    if report.unseen:
+        from pipeline.audit.report import unseen_words
+
+        say(unseen_words(report.unseen))
     say("every request is accounted for" if report.clean else "error: the audit has found violations")
     return 0 if report.clean else 1
 

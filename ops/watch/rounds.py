@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pyspark.sql import SparkSession
@@ -16,13 +16,16 @@ from pipeline.watch.state import StateFolder
 
 
 class Ended(NamedTuple):
-    """How one round has ended. `anew`: Kafka had lost what was not read yet, and all was audited anew."""
+    """How one round has ended. `anew`: Kafka had lost what was not read yet, and all was audited anew.
+    `unseen`: targets that this user may not see.
+    """
 
     marker: Marker
     found: int
     cleared: int
     in_full: bool
     anew: bool
+    unseen: Sequence[str]
 
 
 class Rounds:
@@ -89,4 +92,4 @@ class Rounds:
         journal.commit(one.found, one.cleared, one.marker)
         self.marker, self._anew = one.marker, False
         self._folder.keep_only(one.marker.folder)
-        return Ended(one.marker, found, cleared, one.in_full, anew and marker is not None)
+        return Ended(one.marker, found, cleared, one.in_full, anew and marker is not None, one.unseen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ops.watch.rounds import Ended
+from pipeline.audit.report import unseen_words
 
 
 def told(one: Ended, took_s: float) -> str:
@@ -19,4 +20,6 @@ def told(one: Ended, took_s: float) -> str:
         parts.append("all topics were audited, since something concerned what was closed")
     if one.anew:
         parts.append("begun anew: Kafka has lost what was not read yet")
+    if one.unseen:
+        parts.append(unseen_words(one.unseen))
     return "; ".join(parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -16,6 +17,8 @@ from pipeline.audit.meaning import SCHEDULE, beside_source, source
 
 NO_NUMBER = 0
 """In place of the number of an occurrence: the first one is still to be found."""
+PLACE: Final = ("topic_id", "partition", "offset")
+"""What tells a delivery from all others."""
 _OUTCOME = (
     "outcome string, op string, id string, message string, root string, code string, detail string, "
     "epoch long, at_ms long"
@@ -26,7 +29,8 @@ _OUTCOME = (
 class Evidence:
     """What the evidence topics of one cluster hold; `source` is the request that a record is of.
 
-    `occurrence`: which delivery of a recurring message a record says it is.
+    `occurrence`: which delivery of a recurring message a record says it is. `topic_id`: Kafka's own, which
+    tells the places of a target from those of one before it that had the same name.
     """
 
     deliveries: DataFrame  # of the targets: what came from this cluster's buffer
@@ -35,11 +39,12 @@ class Evidence:
 
     @classmethod
     def of(
-        cls, read: Callable[[Collection[str]], DataFrame], names: ClusterNames, targets: Collection[str]
+        cls, read: Callable[[Collection[str]], DataFrame], names: ClusterNames, targets: DataFrame
     ) -> Evidence:
-        """Read the evidence; `read` gives the records of some topics."""
+        """Read the evidence; `read` gives the records of some topics. `targets`: `topic`, `topic_id`."""
+        topics = [row["topic"] for row in targets.collect()]
         return cls(
-            _deliveries(read(targets), names),
+            _deliveries(read(topics), names).join(F.broadcast(targets), "topic"),
             dead_letters(read([names.dead_letter])),
             outcomes(read([names.outcomes])),
         )

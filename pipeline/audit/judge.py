@@ -27,7 +27,7 @@ from pipeline.audit.flaw import violations
 from pipeline.audit.history import Sorts, sorts_of, with_history, with_sources
 from pipeline.audit.moves import move_violations
 from pipeline.audit.operations import Operations, operations, replayed, with_skips
-from pipeline.audit.order import order_violations
+from pipeline.audit.order import lines_of, order_violations
 from pipeline.audit.verdicts import verdicts
 
 
@@ -62,6 +62,10 @@ class Material(Protocol):
 
     def evidence(self, asked: DataFrame) -> Evidence:
         """What speaks of the requests."""
+        ...
+
+    def lines(self, found: DataFrame) -> DataFrame:
+        """Where the messages that were `found` stand, and those that they are to be compared with."""
         ...
 
     def bounds(self, asked: DataFrame) -> Bounds: ...
@@ -107,7 +111,7 @@ def judge(material: Material) -> Judged:
     found = kept(verdicts(cases(asked, again.evidence, material.ledger()), bounds))
     wrong = [
         violations(found, F.col("flaws")),
-        order_violations(found),
+        order_violations(material.lines(lines_of(found))),
         checkpoint_violations(one_by_one),
         again.violations,
         lacking(checkpoints, material.begins, material.versions.settings),

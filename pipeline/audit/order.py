@@ -8,6 +8,8 @@ time and still delivered behind a greater key stands out.
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -15,6 +17,9 @@ from pipeline.audit.classes import is_message
 from pipeline.audit.flaw import flaws, said, violations
 from pipeline.audit.meaning import source
 from pipeline.audit.parks import by_parked_try
+
+ORDER: Final = ("lane", "topic_id", "partition", "late_in", "spell")
+"""The fields of a line that messages share which are compared."""
 
 
 def line() -> Column:
@@ -27,6 +32,7 @@ def line() -> Column:
         F.struct(
             "lane",
             delivered["topic"].alias("topic"),
+            delivered["topic_id"].alias("topic_id"),
             delivered["partition"].alias("partition"),
             F.when(row["late"], F.struct(F.when(row["hold"].isNull(), row["settled_by"]), row["hold"])).alias(
                 "late_in"
@@ -38,11 +44,16 @@ def line() -> Column:
     )
 
 
-def order_violations(verdicts: DataFrame) -> DataFrame:
+def lines_of(verdicts: DataFrame) -> DataFrame:
+    """Where each message stands, with its `source`."""
+    return verdicts.filter(F.col("line").isNotNull()).select("source", "line")
+
+
+def order_violations(lines: DataFrame) -> DataFrame:
     """Messages delivered behind one with a greater key: columns `kind`, `source`, `detail`."""
-    lines = verdicts.filter(F.col("line").isNotNull()).select("source", "line.*")
-    order = Window.partitionBy("lane", "topic", "partition", "late_in", "spell").orderBy("offset")
-    compared = lines.withColumn("before", F.lag(F.struct("key", "source", "offset")).over(order))
+    order = Window.partitionBy(*ORDER).orderBy("offset")
+    each = lines.select("source", "line.*")
+    compared = each.withColumn("before", F.lag(F.struct("key", "source", "offset")).over(order))
     before, record = F.col("before"), source("topic", "partition", "offset")
     behind = said(
         record, " is behind offset ", before["offset"], ", which has a greater key: ", before["source"]

@@ -76,6 +76,7 @@ def _in_short(picture: Picture) -> Facts:
         "lateness max": _ms(late.max),
         "overdue": report.overdue,
         "epochs": picture.epochs_in_all,
+        "targets that were not seen": len(report.unseen) or None,
     }
     return Facts({name: value for name, value in facts.items() if value is not None})
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import cached_property
+from itertools import chain
+from types import MappingProxyType
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -26,6 +29,9 @@ from pipeline.kafka.offsets import FOREVER_MS, Keeping, TopicOffsets
 from pipeline.kafka.source import records
 from pipeline.plans import plan_for
 
+_MOST_OTHERS: Final = 1_000
+NOTHING_GONE: Final[Mapping[str, int]] = MappingProxyType({})
+
 
 class LogPart:
     """What the topics hold within the extents of a snapshot: the `Material` of an audit of these."""
@@ -39,10 +45,12 @@ class LogPart:
         serials: Mapping[int, Serial] = NO_SERIALS,
         last: Mapping[int, LastCheckpoint] = NOTHING_BEFORE,
         beside: int = 0,
+        known_edges_ms: Mapping[str, int] = NOTHING_GONE,
     ) -> None:
         """`serials`: of each partition of the buffer the highest one before the snapshot's extent; `last`: of
         each lane what was known of its checkpoints. `beside`: how many records are judged with those that are
-        read: how `spark` plans goes by that.
+        read: how `spark` plans goes by that. `known_edges_ms`: of topics that have lost what they do not
+        show, see `edges_ms`.
         """
         self._spark = spark
         self._records = beside + snapshot.records
@@ -52,10 +60,12 @@ class LogPart:
         self._offsets = offsets
         self._serials = serials
         self._last = last
+        self._known_edges_ms = known_edges_ms
         self.snapshot = snapshot
         self.versions = config.versions  # of the settings; those of the snapshot, once it is settled
         self.begins = {partition: first for (_, partition), first in self.snapshot.buffer.first.items()}
-        self._targets: list[str] = []  # those that requests name, once they are read
+        # Once the evidence is read: the targets that requests name, and those that this user may not see.
+        self.targets, self.unseen = list[str](), list[str]()
         self._numbered: DataFrame | None = None
 
     def checkpoints(self) -> DataFrame:
@@ -120,12 +130,18 @@ class LogPart:
     def heard(self, checkpoints: DataFrame) -> Heard:
         return heard(checkpoints, self.begins)
 
+    def lines(self, found: DataFrame) -> DataFrame:
+        return found
+
     def evidence(self, asked: DataFrame) -> Evidence:
-        self._targets = targets_of(asked, self.snapshot.partitions)
-        extent = self._extent(self._targets)
+        self.targets, others = targets_of(asked, self.snapshot.topic_ids)
+        self.unseen = self._offsets.hidden(others)
+        extent = self._extent(self.targets)
         self._offsets.settle(extent)
         plan_for(self._spark, self._records + extent.records)
-        return Evidence.of(self._read, self._names, self._targets)
+        ids = [(target, self.snapshot.topic_ids[target]) for target in self.targets]
+        targets = self._spark.createDataFrame(ids, "topic string, topic_id string")
+        return Evidence.of(self._read, self._names, targets)
 
     def bounds(self, asked: DataFrame) -> Bounds:
         return bounds_of(self._config, self._offsets, self.snapshot.taken_ms, self.begins, self.edges_ms())
@@ -157,30 +173,42 @@ class LogPart:
         """Of each topic, once the evidence is read, up to when its records may be gone: retention cuts it
         from its start; compaction can take any record of it.
         """
-        extent, taken_ms = self._extent(self._targets), self.snapshot.taken_ms
-        compacted = self.compacted_ms()
+        extent, taken_ms = self._extent(self.targets), self.snapshot.taken_ms
+        found = dict[str, int]()
         cut = [one for one in extent.end if extent.first[one] > 0]
-        if not cut:
-            return compacted
-        newest_gone_ms = {topic: taken_ms - self._keeping[topic].retention_ms for topic, _ in cut}
-        return edges_ms(self._read(newest_gone_ms.keys()), cut, newest_gone_ms) | compacted
+        if cut:
+            newest_gone_ms = {topic: taken_ms - self._keeping[topic].retention_ms for topic, _ in cut}
+            found = edges_ms(self._read(newest_gone_ms.keys()), cut, newest_gone_ms)
+        return latest(self._known_edges_ms, found, self.compacted_ms())
 
     def compacted_ms(self) -> dict[str, int]:
         """The same, of what compaction takes alone."""
-        is_compacted = {topic: self._keeping[topic].compaction_lag_ms is not None for topic in self._targets}
+        is_compacted = {topic: self._keeping[topic].compaction_lag_ms is not None for topic in self.targets}
         return {topic: self.snapshot.taken_ms for topic, is_so in is_compacted.items() if is_so}
 
     @cached_property
     def _keeping(self) -> dict[str, Keeping]:
         """Of all topics with evidence."""
-        return self._offsets.keeping({topic for topic, _ in self._extent(self._targets).end})
+        return self._offsets.keeping({topic for topic, _ in self._extent(self.targets).end})
 
 
-def targets_of(asked: DataFrame, topics: Collection[str]) -> list[str]:
-    """Those of `topics`, all that there are, that requests name as their targets."""
-    there = F.col("target_topic").isin(*topics)
-    named = asked.filter(there).select("target_topic").distinct().collect()
-    return sorted(row["target_topic"] for row in named)
+def latest(*edges_ms: Mapping[str, int]) -> dict[str, int]:
+    """Of each topic the latest edge."""
+    found: dict[str, int] = {}
+    for topic, edge_ms in chain(*(one.items() for one in edges_ms)):
+        found[topic] = max(edge_ms, found.get(topic, 0))
+    return found
+
+
+def targets_of(asked: DataFrame, topics: Collection[str]) -> tuple[list[str], list[str]]:
+    """What requests name as their targets: of the `topics` that there are all, and some of what is none of
+    them, for clients may name anything.
+    """
+    there = F.coalesce(F.col("target_topic").isin(*topics), F.lit(False)).alias("there")
+    named = asked.select("target_topic", there).dropna().distinct()
+    found = named.orderBy(F.desc("there")).limit(len(topics) + _MOST_OTHERS).collect()
+    known, others = ([row["target_topic"] for row in found if row["there"] == one] for one in (True, False))
+    return sorted(known), sorted(others)
 
 
 def bounds_of(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import Row
 
@@ -74,6 +74,7 @@ class AuditReport:
         default_factory=dict
     )  # of the partitions that have lost their beginning
     gone: int = 0  # places before that, which other records speak of; what became of them is not judged
+    unseen: tuple[str, ...] = ()  # targets that this user may not see; what was delivered there is not judged
     occurrences: Mapping[str, int] = field(default_factory=dict)  # of recurring messages, by ENDS
     lateness_ms: Lateness = field(default_factory=Lateness)
     violations: tuple[Violation, ...] = ()  # the first ones; the counts are of all
@@ -93,6 +94,7 @@ class AuditReport:
         return {"clean": self.clean, **asdict(self)}
 
 
+_SHOWN: Final = 5
 # Where the count of a kind has another name than the kind.
 _FIELDS = {"false_outcome": "false_outcomes"}
 
@@ -100,6 +102,15 @@ _FIELDS = {"false_outcome": "false_outcomes"}
 def by_field(counts: Mapping[str, int]) -> dict[str, int]:
     """Counts of kinds as fields of `AuditReport`."""
     return {_FIELDS.get(kind, kind): counts.get(kind, 0) for kind in KINDS}
+
+
+def unseen_words(topics: Sequence[str]) -> str:
+    """What is to be said of targets that this user may not see."""
+    more = f" and {len(topics) - _SHOWN} others" if len(topics) > _SHOWN else ""
+    return (
+        f"this user may not see {', '.join(topics[:_SHOWN])}{more}, and what was delivered there, if there"
+        " are such topics, is not known: give it Read and DescribeConfigs on each target"
+    )
 
 
 def listed(rows: Iterable[Row]) -> tuple[Violation, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,9 +14,9 @@ from pipeline.audit.classes import CLASSES, ENDS, OCCURRENCE
 from pipeline.audit.config import AuditConfig
 from pipeline.audit.evidence import Evidence
 from pipeline.audit.judge import judge
-from pipeline.audit.part import LogPart
+from pipeline.audit.part import NOTHING_GONE, LogPart
 from pipeline.audit.report import AuditReport, Lateness, by_field, listed
-from pipeline.audit.snapshot import Snapshot, require_seen, take_snapshot
+from pipeline.audit.snapshot import Snapshot, require_same, require_seen, take_snapshot
 from pipeline.kafka.offsets import TopicOffsets
 
 _MOST_ASKED: Final = 1_000
@@ -55,15 +55,22 @@ class Audit:
     report: AuditReport
 
 
-def audit(spark: SparkSession, config: AuditConfig, snapshot: Snapshot | None = None) -> Audit:
+def audit(
+    spark: SparkSession,
+    config: AuditConfig,
+    snapshot: Snapshot | None = None,
+    known_edges_ms: Mapping[str, int] = NOTHING_GONE,
+) -> Audit:
     """Hold every request in the buffer against all that became of it, up to the ends of `snapshot`, or to
     those that there are now. How `spark` plans is set by how many records there are, and stays so.
+    `known_edges_ms`: see `LogPart`.
 
-    Raises PipelineError if Kafka does not answer, one of the cluster's topics is missing, or a target is
-    hidden from this user.
+    Raises PipelineError if Kafka does not answer, one of the cluster's topics is missing, something is lost
+    to a target that is hidden from this user, or a topic was made anew meanwhile.
     """
     offsets = TopicOffsets(config)
-    log = LogPart(spark, config, offsets, snapshot or take_snapshot(offsets, config.names))
+    snapshot = snapshot or take_snapshot(offsets, config.names)
+    log = LogPart(spark, config, offsets, snapshot, known_edges_ms=known_edges_ms)
     lines = log.ledger_lines()
     judged = judge(log)
     verdict = judged.found.drop("flaws", "line", "link", "move")
@@ -79,7 +86,9 @@ def audit(spark: SparkSession, config: AuditConfig, snapshot: Snapshot | None = 
         ledger=lines,
         begins={str(partition): first for partition, first in log.begins.items() if first},
         gone=verdict.filter(before).count(),
+        unseen=tuple(log.unseen),
     )
+    require_same(offsets, snapshot)
     found_in = Records(judged.asked, judged.checkpoints, judged.evidence, log.snapshot.taken_ms)
     return Audit(
         classified,
@@ -94,11 +103,12 @@ def audit(spark: SparkSession, config: AuditConfig, snapshot: Snapshot | None = 
 
 
 def require_lost_seen(found: DataFrame, offsets: TopicOffsets, snapshot: Snapshot) -> None:
-    """Raises `NotAllowed` if something is lost only because this user may not see where it went.
+    """Raises `NotAllowed` if something is lost only because this user may not see where it went: by the
+    checkpoints it went there.
 
     What no request is lost to need not be seen: clients name topics that are none.
     """
-    lost = (F.col("class") == "lost") | (F.col("end") == "lost")
+    lost = ((F.col("class") == "lost") | (F.col("end") == "lost")) & F.col("settled_by").isNotNull()
     unseen = ~F.col("target_topic").isin(*snapshot.partitions)
     named = found.filter(lost & unseen).select("target_topic").distinct().limit(_MOST_ASKED).collect()
     require_seen(offsets, [row["target_topic"] for row in named])

@@ -16,7 +16,8 @@ from typing import Final
 from confluent_kafka import KafkaError
 
 from delayline.names import ClusterNames
-from pipeline.errors import KafkaFailed, MissingInKafka, NotAllowed
+from pipeline.audit.report import unseen_words
+from pipeline.errors import Conflict, KafkaFailed, MissingInKafka, NotAllowed
 from pipeline.kafka.extent import TopicExtent
 from pipeline.kafka.offsets import TIMEOUT_S, TopicOffsets, partition_ids
 
@@ -63,9 +64,17 @@ def require_seen(offsets: TopicOffsets, topics: Iterable[str]) -> None:
     """
     hidden = offsets.hidden(topics)
     if hidden:
-        raise NotAllowed(
-            f"this user may not see {', '.join(hidden[:_SHOWN])}, and what was delivered there is not known:"
-            " give it Read and DescribeConfigs on each target"
+        raise NotAllowed(unseen_words(hidden))
+
+
+def require_same(offsets: TopicOffsets, snapshot: Snapshot) -> None:
+    """Raises `Conflict` if a topic was made anew since the snapshot: nobody can say of which one was read."""
+    there = offsets.partitions()
+    now = offsets.topic_ids(topic for topic in snapshot.topic_ids if topic in there)
+    other = sorted(topic for topic, id_ in now.items() if id_ != snapshot.topic_ids[topic])
+    if other:
+        raise Conflict(
+            f"{', '.join(other[:_SHOWN])} was deleted and made anew while it was read: run it again"
         )
 
 

@@ -41,6 +41,7 @@ def verdicts(cases: DataFrame, bounds: Bounds) -> DataFrame:
         "lane",
         F.col("row.settled_by").alias("settled_by"),
         F.when(F.col("delivered").isNotNull(), record).alias("delivered_as"),
+        F.col("delivered.topic_id").alias("delivered_topic_id"),
         delivered_at_ms.alias("delivered_at_ms"),
         _lateness_ms(delivered_at_ms).alias("lateness_ms"),
         line().alias("line"),

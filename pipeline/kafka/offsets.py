@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 )
 
 from delayline.names import PartitionId
-from node.kafka.topics import ask
+from node.kafka.topics import Answers, ask
 from pipeline.errors import KafkaFailed, KafkaSilent
 from pipeline.kafka.access import KafkaAccess
 from pipeline.kafka.extent import TopicExtent
@@ -59,19 +59,15 @@ class TopicOffsets:
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Kafka's own ids of topics: one that is made anew has another."""
-        wanted = TopicCollection(list(topics))
         with self._asking():
-            answers = self._admin.describe_topics(wanted, request_timeout=TIMEOUT_S)
+            answers = self._described(list(topics))
             return {topic: str(future.result().topic_id) for topic, future in answers.items()}
 
     def hidden(self, topics: Iterable[str]) -> list[str]:
         """Of topics that `partitions` does not name those which this user may not see: they may be there."""
-        wanted, found = sorted(topics), list[str]()
-        if not wanted:
-            return found
+        found = list[str]()
         with self._asking():
-            answers = self._admin.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT_S)
-            for topic, future in answers.items():
+            for topic, future in self._described(sorted(topics)).items():
                 try:
                     future.result()
                 except KafkaException as error:
@@ -127,6 +123,17 @@ class TopicOffsets:
         with self._asking():
             answers = self._admin.describe_configs(wanted, request_timeout=TIMEOUT_S)
             return {resource.name: future.result() for resource, future in answers.items()}
+
+    def _described(self, topics: list[str]) -> Answers:
+        if not topics:
+            return {}
+        (answers,) = ask(
+            self._admin,
+            topics[0],
+            lambda _: self._admin.describe_topics(TopicCollection(topics), request_timeout=TIMEOUT_S),
+            within_s=TIMEOUT_S,
+        )
+        return answers
 
     def _list(
         self, partition_ids: list[PartitionId], spec: OffsetSpec, *, committed: bool = False

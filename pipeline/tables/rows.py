@@ -16,12 +16,12 @@ from delayline.outcome_kinds import OutcomeKind
 from delayline.wire import H_ATTEMPT, H_ID, H_OCCURRENCE, H_SCHEDULED_FOR, H_SOURCE
 from pipeline.audit.checkpoints import epochs
 from pipeline.audit.content import last_header
+from pipeline.audit.evidence import PLACE
 from pipeline.audit.judge import kept
 from pipeline.audit.meaning import source
 from pipeline.tables.schema import DAY, TABLES
 from pipeline.watch.round import Ground
 
-_RECORD: Final = ("topic", "partition", "offset")
 _DAY_MS: Final = 86_400_000
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """The years that a calendar has, 1 to 9999: users may ask for other times, and these are none."""
@@ -90,13 +90,16 @@ def _requests(ground: Ground, before: DataFrame) -> Split:
 def _messages(ground: Ground, before: DataFrame) -> Split:
     """What is new, and what was delivered when the checkpoint that says so had not been read yet."""
     judged = ground.judged
-    told = ground.evidence.deliveries.select(*_RECORD).union(before.select(*_RECORD))
-    placed = judged.evidence.deliveries.join(told, [*_RECORD], "left_semi")
-    found = judged.found.select("source", "due_ms", "lateness_ms", "lane", "settled_by", "delivered_as")
+    told = ground.evidence.deliveries.select(*PLACE).union(before.select(*PLACE))
+    placed = judged.evidence.deliveries.join(told, [*PLACE], "left_semi")
+    names = "due_ms", "lateness_ms", "lane", "settled_by", "delivered_as", "delivered_topic_id"
+    found = judged.found.select("source", *names)
     known = ground.standing.select("source", "closed", "was_closed")
     settled = judged.checkpoints.select("lane", F.col("seq").alias("settled_by"), "epoch")
     # A later one of the same message is none of the transaction that has settled it.
-    is_first = (F.col("delivered_as") == source(*_RECORD)) & ~F.coalesce("was_closed", F.lit(False))
+    is_first = F.col("delivered_topic_id") == F.col("topic_id")
+    is_first &= F.col("delivered_as") == source("topic", "partition", "offset")
+    is_first &= ~F.coalesce("was_closed", F.lit(False))
     is_first = F.coalesce(is_first, F.lit(False))
     headers = F.col("headers")
     rows = kept(
@@ -120,7 +123,7 @@ def _messages(ground: Ground, before: DataFrame) -> Split:
             }
         )
     )
-    others = before.join(rows.select(*_RECORD), [*_RECORD], "left_anti")
+    others = before.join(rows.select(*PLACE), [*PLACE], "left_anti")
     return _split(rows, others)
 
 

@@ -38,8 +38,8 @@ def export(
         if found is None:
             raise Conflict(
                 f"Kafka has lost what was not read yet since the last export into {place.path}, by retention"
-                " or since a topic was made anew: keep these tables, and export into an empty folder, which"
-                " begins with what there is now"
+                " or since one of the cluster's own topics was made anew: keep these tables, and export into"
+                " an empty folder, which begins with what there is now"
             )
         one = found
     return place.commit(done, one, rows_of(one.ground, place.open_rows(done)), require)

@@ -87,6 +87,7 @@ TABLES: Final[Mapping[str, Table]] = {
             "lane": "int",
             "epoch": "bigint",
             "checkpoint": "bigint",
+            "topic_id": "string",
         },
         order=("topic", "partition", "offset"),
     ),

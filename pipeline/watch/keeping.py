@@ -18,14 +18,14 @@ from pyspark.sql import functions as F
 
 from pipeline.audit.bounds import looked_up
 from pipeline.audit.carries import BEFORE
-from pipeline.audit.evidence import Evidence
+from pipeline.audit.evidence import PLACE, Evidence
 from pipeline.audit.judge import Judged
 from pipeline.audit.meaning import CANCEL, beside_source, root_offset
+from pipeline.audit.order import ORDER
 
 NEVER_MS: Final = 2**62
 _PENDING: Final = "pending"
 _SEQS: Final = ("settled_by", "seen_by", "passed_by", "applied_by", "answered_by")
-_OF_ORDER: Final = ("lane", "topic", "partition", "late_in", "spell")
 
 
 def family_of(alone: Column) -> Column:
@@ -156,9 +156,8 @@ def evidence_to_keep(raw: Evidence, placed: Evidence, stand: DataFrame, there: C
         kept = known.unionByName(to_come).groupBy(*by).agg(F.max("family").alias("family"))
         return records.join(kept, by)
 
-    record = ["topic", "partition", "offset"]
     return Evidence(
-        of(raw.deliveries, placed.deliveries, record, ["source"]),
+        of(raw.deliveries, placed.deliveries, [*PLACE], ["source"]),
         of(raw.dead_letters, placed.dead_letters, ["record"], ["source"]),
         of(raw.outcomes, placed.outcomes, ["record"], ["keyed_by", "message", "root"]),
     )
@@ -194,7 +193,7 @@ def checkpoints_to_keep(checkpoints: DataFrame, rows: DataFrame, horizon_ms: int
 def last_lines(lines: DataFrame) -> DataFrame:
     """The last message of each order that goes on: what came late in one transaction is whole by now."""
     goes_on = F.col("line.late_in").isNull() | F.col("line.late_in.hold").isNotNull()
-    order = Window.partitionBy(*(f"line.{name}" for name in _OF_ORDER)).orderBy(F.desc("line.offset"))
+    order = Window.partitionBy(*(f"line.{name}" for name in ORDER)).orderBy(F.desc("line.offset"))
     ranked = lines.filter(goes_on).withColumn("rank", F.row_number().over(order))
     return ranked.filter(F.col("rank") == 1).drop("rank")
 

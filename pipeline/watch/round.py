@@ -15,10 +15,11 @@ leaves nothing out.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -29,12 +30,13 @@ from pipeline.audit.bounds import Bounds, looked_up, place_in
 from pipeline.audit.checkpoints import LastCheckpoint
 from pipeline.audit.config import AuditConfig
 from pipeline.audit.duplicates import Heard, heard
-from pipeline.audit.evidence import Evidence
+from pipeline.audit.evidence import PLACE, Evidence
 from pipeline.audit.judge import Judged, judge, kept
 from pipeline.audit.meaning import CARRY
-from pipeline.audit.part import LogPart, bounds_of
+from pipeline.audit.order import lines_of
+from pipeline.audit.part import LogPart, bounds_of, latest
 from pipeline.audit.run import audit, classes_of, require_lost_seen
-from pipeline.audit.snapshot import Snapshot, require_seen, take_snapshot
+from pipeline.audit.snapshot import Snapshot, require_same, take_snapshot
 from pipeline.kafka.extent import TopicExtent
 from pipeline.kafka.offsets import TopicOffsets
 from pipeline.watch.keeping import (
@@ -93,6 +95,7 @@ class Round:
     state: State
     marker: Marker
     in_full: bool  # all topics were audited
+    unseen: tuple[str, ...]  # as in `AuditReport`
     ground: Ground
 
 
@@ -108,14 +111,12 @@ def first_round(
 def next_round(
     spark: SparkSession, config: WatchConfig, marker: Marker, state: State, snapshot: Snapshot | None = None
 ) -> Round | None:
-    """What is new since `marker`; None if Kafka does not have all of that any more. Raises `NotAllowed` where
-    this user may not see a topic any more that was read: once it may again, that would be read anew.
-    """
+    """What is new since `marker`; None if Kafka does not have all of that any more."""
     offsets = TopicOffsets(config.audit)
     snapshot = snapshot or _snapshot(offsets, config.audit)
-    ends = state.ends.collect()
-    anew = {row["topic"] for row in ends if row["topic_id"] != snapshot.topic_ids.get(row["topic"])}
-    require_seen(offsets, anew - set(snapshot.topic_ids))
+    ends, ids = state.ends.collect(), snapshot.topic_ids
+    hidden = set(offsets.hidden({row["topic"] for row in ends} - ids.keys()))
+    anew = {row["topic"] for row in ends if row["topic"] in ids and row["topic_id"] != ids[row["topic"]]}
     if anew & config.audit.names.own_topics:
         return None
     read_to = {(row["topic"], row["partition"]): row["offset"] for row in ends if row["topic"] not in anew}
@@ -124,7 +125,8 @@ def next_round(
     own = snapshot.evidence.of([config.audit.names.outcomes, config.audit.names.dead_letter])
     if _is_gone(own, read_to):
         return None
-    before = _Before(marker, state, read_to)
+    kept_ends = [tuple(row) for row in ends if row["topic"] in hidden]
+    before = _Before(marker, state, read_to, anew, kept_ends)
     return _Round(spark, config, offsets, snapshot, before, marker.number + 1).run()
 
 
@@ -161,11 +163,16 @@ def _since(snapshot: Snapshot, read_to: Mapping[PartitionId, int]) -> Snapshot:
 
 
 class _Before(NamedTuple):
-    """Where the round before has ended, what it has kept, and up to where it has read each topic."""
+    """Where the round before has ended, what it has kept, and up to where it has read each topic. `anew`:
+    topics that are others now, of the same name. `hidden`: of its `ends` those of topics that this user may
+    not see now. Once it may, they are read on from there.
+    """
 
     marker: Marker
     state: State
     read_to: Mapping[PartitionId, int]
+    anew: AbstractSet[str]
+    hidden: Sequence[tuple[Any, ...]]
 
 
 class _Round:
@@ -217,6 +224,13 @@ class _Round:
 
     def outcomes(self) -> DataFrame:
         return self._raw.outcomes
+
+    def lines(self, found: DataFrame) -> DataFrame:
+        """With the last ones of the rounds before: what comes behind those is compared with them."""
+        if self._before is None:
+            return found
+        last = self._before.state.lines
+        return found.unionByName(last.join(found.select("source"), "source", "left_anti"))
 
     def heard(self, checkpoints: DataFrame) -> Heard:
         found, newest = heard(checkpoints, self.begins), self._newest
@@ -334,25 +348,29 @@ class _Round:
     def _edges_ms(self) -> dict[str, int]:
         if self._before is None:
             return self._part.edges_ms()
-        return dict(self._before.marker.edges_ms) | self._part.compacted_ms() | self._passed_by_retention_ms()
+        return latest(self._before.marker.edges_ms, self._part.compacted_ms(), self._lost_unread_ms())
 
-    def _passed_by_retention_ms(self) -> dict[str, int]:
-        """Of the targets that have lost what the watch had not read."""
+    def _lost_unread_ms(self) -> dict[str, int]:
+        """Of the targets that have lost what the watch had not read: by retention, or since they were deleted
+        and made anew.
+        """
         assert self._before is not None, "there was a round before"
-        read_to, first = self._before.read_to, self._whole.evidence.first
-        return {one[0]: self._taken_ms for one, end in read_to.items() if first.get(one, 0) > end}
+        read_to, first, anew = self._before.read_to, self._whole.evidence.first, self._before.anew
+        cut = {one[0] for one, begin in first.items() if begin > read_to.get(one, 0)}
+        return dict.fromkeys((cut | anew).intersection(self._part.targets), self._taken_ms)
 
     # ---- the round
 
     def run(self) -> Round:
         judged = judge(self)
-        require_lost_seen(judged.found, self._offsets, self._whole)
         closed = self._closed_before()
+        require_lost_seen(judged.found.join(closed, "source", "left_anti"), self._offsets, self._whole)
         rows = kept(standing_of(judged, closed, self._taken_ms, self._horizon_ms))
         wrong = kept(self._wrong(judged, rows))
         told, in_full = self._told_before(), False
         if self._is_doubtful(judged, rows, wrong, told):
-            whole, in_full = audit(self._spark, self._config, self._whole).violations, True
+            found_by_all = audit(self._spark, self._config, self._whole, self._edges_ms)
+            whole, in_full = found_by_all.violations, True
             sure = wrong.filter(~F.col("kind").isin(*_DOUBTFUL))
             nothing = wrong.join(whole, ["kind", "source"], "left_anti").filter(
                 F.col("kind").isin(*_DOUBTFUL)
@@ -370,7 +388,8 @@ class _Round:
         state = self._state_after(judged, rows, _told_after(told, found, cleared))
         marker = self._marker_after(judged, rows, state, found)
         ground = Ground(judged, rows, self._new_checkpoints, self._new_evidence)
-        return Round(found, cleared, state, marker, in_full, ground)
+        require_same(self._offsets, self._whole)
+        return Round(found, cleared, state, marker, in_full, tuple(self._part.unseen), ground)
 
     def _closed_before(self) -> DataFrame:
         if self._before is None:
@@ -429,8 +448,8 @@ class _Round:
 
     def _came(self, judged: Judged) -> DataFrame:
         """Of what this round has deliveries and dead letters."""
-        record, placed, new = ["topic", "partition", "offset"], judged.evidence, self._new_evidence
-        delivered = placed.deliveries.join(new.deliveries.select(*record), record, "left_semi")
+        placed, new = judged.evidence, self._new_evidence
+        delivered = placed.deliveries.join(new.deliveries.select(*PLACE), [*PLACE], "left_semi")
         dead = placed.dead_letters.join(new.dead_letters.select("record"), "record", "left_semi")
         return delivered.select("source").union(dead.select("source"))
 
@@ -444,7 +463,7 @@ class _Round:
         )
         stand = keep.filter(~F.col("closed"))
         evidence = evidence_to_keep(self._raw, judged.evidence, stand, self._may_be_there())
-        lines = judged.found.filter(F.col("line").isNotNull()).select("source", "line")
+        lines = lines_of(judged.found)
         if self._before is not None:
             lines = lines.unionByName(self._before.state.lines)
         state = self._with_the_others(
@@ -490,6 +509,7 @@ class _Round:
         extents = snapshot.checkpoint, snapshot.evidence, snapshot.buffer
         ids = snapshot.topic_ids
         rows = [(*one, end, ids[one[0]]) for extent in extents for one, end in extent.end.items()]
+        rows += [] if self._before is None else self._before.hidden
         return self._spark.createDataFrame(rows, _ENDS).coalesce(1)
 
     def _marker_after(self, judged: Judged, rows: DataFrame, state: State, found: DataFrame) -> Marker:

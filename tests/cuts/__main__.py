@@ -1,6 +1,11 @@
 """Holds the audit without end against the audit of everything, cut at random, from the command line.
 
 python -m tests.cuts --seeds 0:10
+python -m tests.cuts --seeds 0:10 --apart
+
+Together, all that is over is closed at once, so nearly each round has something that concerns what is closed,
+and reads everything. Apart, each history has a cluster of its own and is closed as a watch closes it, so what
+a round finds by itself is seen.
 """
 
 from __future__ import annotations
@@ -12,11 +17,14 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from pyspark.sql import SparkSession
+
 from ops.spark import audit_session, stopped_after
 from ops.stack import LocalStack
+from pipeline.watch.round import MARGIN_MS
 from tests.integration.audited import Audited
 from tests.integration.lanes import CORRECT, FAULTY
-from tests.integration.watched import check_violations
+from tests.integration.watched import AT_ONCE_MS, check_violations
 
 PARTS: Final = 24
 """In so many the histories are written: a cut is after one of them."""
@@ -29,6 +37,17 @@ def _cuts(seed: int) -> list[int]:
     return [*sorted(chance.sample(range(PARTS - 1), chance.randint(1, MOST_ROUNDS - 1))), PARTS - 1]
 
 
+def _hold(audited: Audited, spark: SparkSession, folder: Path, seeds: range, margin_ms: int) -> None:
+    violations, requests = len(audited.all.violations), len(audited.all.requests)
+    print(f"the audit of everything: {requests} requests, {violations} violations", flush=True)
+    for seed in seeds:
+        cuts = _cuts(seed)
+        at = [audited.cuts[part] for part in cuts]
+        rounds = check_violations(audited, spark, folder / str(seed), at, margin_ms)
+        full = sum(rounds.in_full)
+        print(f"seed {seed}: the same of rounds that end after parts {cuts}, {full} in full", flush=True)
+
+
 def main() -> int:
     """Returns the exit code: 0. What is wrong is raised."""
     parser = argparse.ArgumentParser(prog="python -m tests.cuts", description=__doc__)
@@ -38,20 +57,25 @@ def main() -> int:
         metavar="BEGIN:END",
         help="after which parts; the first: where they begin (default: 0:10)",
     )
-    first, end = map(int, parser.parse_args().seeds.split(":"))
+    parser.add_argument("--apart", action="store_true", help="each history in a cluster of its own")
+    wanted = parser.parse_args()
+    seeds = range(*map(int, wanted.seeds.split(":")))
     with (
         tempfile.TemporaryDirectory(prefix="delayline-cuts-") as name,
         LocalStack(Path(name) / "stack") as stack,
         stopped_after(audit_session(records=0)) as spark,
     ):
         histories = (*CORRECT, *FAULTY)
-        audited = Audited(stack.bootstrap, spark, Path(name), "cuts", histories, PARTS, first)
-        violations, requests = len(audited.all.violations), len(audited.all.requests)
-        print(f"the audit of everything: {requests} requests, {violations} violations", flush=True)
-        for seed in range(first, end):
-            cuts = _cuts(seed)
-            check_violations(audited, spark, Path(name) / str(seed), [audited.cuts[at] for at in cuts])
-            print(f"seed {seed}: the same of rounds that end after parts {cuts}", flush=True)
+        if wanted.apart:
+            for kind in histories:
+                folder = Path(name) / kind.__name__
+                folder.mkdir()
+                print(kind.__name__, flush=True)
+                one = Audited(stack.bootstrap, spark, folder, kind.__name__, (kind,), PARTS)
+                _hold(one, spark, folder, seeds, MARGIN_MS)
+        else:
+            every = Audited(stack.bootstrap, spark, Path(name), "cuts", histories, PARTS, seeds.start)
+            _hold(every, spark, Path(name), seeds, AT_ONCE_MS)
     return 0
 
 

@@ -6,7 +6,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, TypeVar
@@ -94,7 +94,8 @@ class Audited:
                 for one, steps in writers:
                     if steps[part]:
                         one.write(steps[part])
-                self.cuts.append(take_snapshot(TopicOffsets(self.config), self.config.names))
+                cut = take_snapshot(TopicOffsets(self.config), self.config.names)
+                self.cuts.append(replace(cut, taken_ms=now_ms))  # as the audit does, they believe all is due
             self.ledger_lines = writer.lines
         assert time.time_ns() // 10**6 < base_ms, f"the histories were not written within {AHEAD_S} s"
         self.found = audit(spark, self.config)

@@ -82,6 +82,17 @@ class HeldHistory(History):
         return [Delivery(row, early_ms=-30_000) for row in rows]
 
 
+class DisorderedHeld(HeldHistory):
+    """Of what waited one is let go behind a later one."""
+
+    def __init__(self, lane: Lane, base_ms: int) -> None:
+        super().__init__(lane, base_ms)
+        one, two, three, four = self.waits
+        self.disordered = two
+        self.lets_go.delivers = [*self._late(one, self.late), Delivery(self.after)]
+        self.lets_go_of_the_rest.delivers = self._late(two, three, four)
+
+
 class FaultyHeld(HeldHistory):
     """It does wrong in four ways."""
 

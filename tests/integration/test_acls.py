@@ -371,23 +371,33 @@ def test_nothing_is_said_of_a_target_that_the_auditor_may_not_see(
         with restored_logging():
             return run([*command, "--config", str(closed.config("operator"))])
 
-    with DelayProducer(closed.app) as producer:
-        producer.schedule(TARGET, b"seen")
-    with closing(Tail(closed.broker.address, [TARGET])) as tail:
-        tail.wait(lambda: b"seen" in [got.value for got in tail.records[TARGET]], "it is delivered")
+    def deliver(value: bytes) -> None:
+        with DelayProducer(closed.app) as producer:
+            producer.schedule(TARGET, value)
+        with closing(Tail(closed.broker.address, [TARGET])) as tail:
+            tail.wait(lambda: value in [got.value for got in tail.records[TARGET]], "it is delivered")
+
+    deliver(b"seen")
     assert code_of(*watch) == 0
     rights = [one for one in closed.rights if one.user == "User:operator" and one.name == TARGET]
     closed.forbid(*rights)
     try:
         eventually(lambda: code_of("audit") == 4, "an audit is refused")
         assert f"error: this user may not see {TARGET}, and what" in capsys.readouterr().err
+        assert code_of(*goes_on) == 0, "what the last round has seen is known"
+        said = capsys.readouterr().err
+        assert re.search(
+            rf"^round 1: .*; this user may not see {re.escape(TARGET)}, and what", said, re.MULTILINE
+        )
+        deliver(b"not seen")
         for command in (goes_on, watch):
             assert code_of(*command) == 4
             assert f"this user may not see {TARGET}, and what" in capsys.readouterr().err
     finally:
         closed.allow(*rights)
     eventually(lambda: code_of(*goes_on) == 0, "it goes on where the last round has ended")
-    assert re.search(r"^round 1: ", capsys.readouterr().err, re.MULTILINE)
+    last = re.findall(r"^round .*$", capsys.readouterr().err, re.MULTILINE)[-1]
+    assert (last.startswith("round 2: "), "violations" in last, "may not" in last) == (True, False, False)
 
 
 def disks(closed: Closed, spark: SparkSession) -> Rooms:

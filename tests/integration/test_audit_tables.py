@@ -192,6 +192,7 @@ COLUMNS = {
         "lane": "int32",
         "epoch": "int64",
         "checkpoint": "int64",
+        "topic_id": "string",
         **_BOTH,
     },
     "masterships": {

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,18 +17,23 @@ from delayline.wire import H_SOURCE
 from ops.topics.audited import audit_config
 from pipeline.audit.snapshot import Snapshot, take_snapshot
 from pipeline.kafka.offsets import TopicOffsets
-from pipeline.watch.round import WatchConfig, next_round
+from pipeline.tables.place import Place
+from pipeline.tables.run import export
+from pipeline.watch.round import MARGIN_MS, WatchConfig, next_round
 from pipeline.watch.state import StateFolder
 from tests.integration.audited import Audited
+from tests.integration.held_history import DisorderedHeld
 from tests.integration.recurring_history import FaultyRecurring
 from tests.integration.watched import Watched, check_rounds, check_violations
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
 from tests.support.requests import Sender
-from tests.support.tail import Got
+from tests.support.tables import Tables
+from tests.support.tail import Got, Tail
 from tests.support.waiting import PATIENCE_S
 
 DELIVERED: Final = 3
+STEPS_OF_HELD: Final = 23
 CUT_BEFORE_IT_COMES: Final = 27
 """The seed by which a round ends before an occurrence is delivered whose successor is there."""
 
@@ -42,6 +50,22 @@ def test_what_was_taken_for_lost_and_comes_after_all_is_cleared(
     name = f"t-late-{uuid.uuid4().hex[:8]}"
     late = Audited(stack.bootstrap, spark, tmp_path, name, (FaultyRecurring,), seed=CUT_BEFORE_IT_COMES)
     check_violations(late, spark, tmp_path / "state", late.cuts)
+
+
+def test_what_comes_is_compared_with_what_a_round_before_has_read(
+    stack: Stack, spark: SparkSession, tmp_path: Path
+) -> None:
+    name = f"t-order-{uuid.uuid4().hex[:8]}"
+    alone = Audited(stack.bootstrap, spark, tmp_path, name, (DisorderedHeld,), parts=STEPS_OF_HELD)
+    history, told = alone[DisorderedHeld]
+    assert [(one.kind, one.source) for one in told.violations] == [
+        ("out_of_order", history.disordered.source)
+    ]
+    steps = history.steps
+    assert len(steps) == STEPS_OF_HELD, "each part is one step"
+    cuts = alone.cuts[steps.index(history.lets_go)], alone.cuts[-1]
+    watched = check_violations(alone, spark, tmp_path / "state", cuts, margin_ms=MARGIN_MS)
+    assert watched.in_full == [False, False]
 
 
 def test_a_topic_that_was_made_anew_is_not_read_on_from_where_the_one_before_it_had_been(
@@ -68,6 +92,57 @@ def test_a_topic_that_was_made_anew_is_not_read_on_from_where_the_one_before_it_
     assert watched.marker is not None
     state = StateFolder(spark, str(tmp_path)).read(watched.marker.folder)
     assert next_round(spark, config, watched.marker, state) is None
+
+
+def test_what_two_topics_of_one_name_have_at_one_place_is_told_apart(
+    cluster: Cluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    config = WatchConfig(replace(audit_config(cluster.connection), grace_ms=0))
+    place = Place(spark, str(tmp_path))
+    place.claim(cluster.name, "the buffer")
+    wrong = []
+
+    def judge() -> None:
+        wrong.append(export(spark, config, place, lambda: None).marker.found)
+
+    def answered(count: int) -> bool:
+        return len(cluster.outcomes) == count
+
+    first = deliver_into_a_new_topic(cluster, "first")
+    judge()
+    cluster.delete_topic(first.topic)
+    second = deliver_into_a_new_topic(cluster, "second")
+    assert first[:3] == second[:3]
+    node, asked = cluster.start_here("a"), 0
+    with Sender(cluster) as sender:
+        for ids in (["first", "second"], ["first"], ["second"]):  # both are judged at once, then each alone
+            for id_ in ids:
+                sender.cancel(id_)
+            sender.flush()
+            asked += len(ids)
+            cluster.tail.wait(partial(answered, asked), "all is answered")
+            judge()
+    cluster.stop_here(node)
+    assert wrong == [{}] * 4
+    rows = Tables(tmp_path).rows("messages")
+    assert sorted((row["id"], row["delivered_at"].timestamp()) for row in rows) == [
+        ("first", first.timestamp_ms / 1000),
+        ("second", second.timestamp_ms / 1000),
+    ]
+    assert len({row["topic_id"] for row in rows}) == 2
+
+
+def deliver_into_a_new_topic(cluster: Cluster, id_: str) -> Got:
+    """One message, to the partition 0 of a topic that is made for it."""
+    topic = cluster.target("anew")
+    cluster.make_topics({topic: {}})
+    node = cluster.start_here("a")
+    with Sender(cluster) as sender, closing(Tail(cluster.bootstrap, [topic])) as tail:
+        sender.schedule(target="anew", id=id_, partition=0, after_ms=0)
+        sender.flush()
+        tail.wait(lambda: tail.records[topic], f"{id_} is delivered")
+        cluster.stop_here(node)
+        return tail.records[topic][0]
 
 
 def snapshot(config: WatchConfig) -> Snapshot:

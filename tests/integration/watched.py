@@ -22,7 +22,9 @@ AT_ONCE_MS: Final = -(10**9)
 
 
 class Watched:
-    """What rounds have told by now that still stands, and the last one's marker."""
+    """What rounds have told by now that still stands, the last one's marker, and of each whether all topics
+    were audited.
+    """
 
     def __init__(self, spark: SparkSession, folder: Path, config: WatchConfig) -> None:
         self._spark = spark
@@ -30,6 +32,7 @@ class Watched:
         self._config = config
         self.marker: Marker | None = None
         self.stands: set[tuple[str, str]] = set()
+        self.in_full: list[bool] = []
 
     def round(self, cut: Snapshot) -> None:
         marker = self.marker
@@ -40,6 +43,7 @@ class Watched:
             assert one is not None
             found = one
         self._folder.write(found.marker.folder, found.state)
+        self.in_full.append(found.in_full)
         self.marker = Marker.decode(found.marker.encode())
         told = [(row["kind"], row["source"]) for row in found.found.collect()]
         cleared = {(row["kind"], row["source"]) for row in found.cleared.collect()}
@@ -57,9 +61,15 @@ class Watched:
         return counts
 
 
-def check_violations(of: Audited, spark: SparkSession, folder: Path, cuts: Iterable[Snapshot]) -> Watched:
+def check_violations(
+    of: Audited,
+    spark: SparkSession,
+    folder: Path,
+    cuts: Iterable[Snapshot],
+    margin_ms: int = AT_ONCE_MS,
+) -> Watched:
     """Rounds that end at these come to the violations that the audit of everything has found."""
-    watched = Watched(spark, folder, WatchConfig(replace(of.config, ledger=None), margin_ms=AT_ONCE_MS))
+    watched = Watched(spark, folder, WatchConfig(replace(of.config, ledger=None), margin_ms=margin_ms))
     for cut in cuts:
         watched.round(cut)
     found = {(one.kind, one.source) for one in of.all.violations}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -34,10 +35,17 @@ MARKER = Marker(
 )
 
 
+def ended(
+    found: int, cleared: int, marker: Marker = MARKER, *, in_full: bool = False, unseen: Sequence[str] = ()
+) -> Ended:
+    """How a round has ended."""
+    return Ended(marker, found, cleared, in_full=in_full, anew=False, unseen=unseen)
+
+
 @pytest.fixture
 def figures() -> WatchFigures:
     figures = WatchFigures("delay")
-    figures.ended(Ended(MARKER, 3, 1, in_full=False, anew=False), 2.5)
+    figures.ended(ended(3, 1), 2.5)
     return figures
 
 
@@ -100,15 +108,20 @@ def test_the_page_says_what_is_proven_and_what_stands() -> None:
 
 
 def test_a_line_tells_what_a_round_has_found() -> None:
-    line = told(Ended(MARKER, 3, 1, in_full=True, anew=False), 2.5)
+    line = told(ended(3, 1, in_full=True), 2.5)
     assert line == (
         "round 7: 103 requests, 3 of them still open; 2.5 s; violations: 3 new, 1 cleared, 2 stand; "
         "all topics were audited, since something concerned what was closed"
     )
 
 
+def test_a_line_names_the_first_targets_that_were_not_seen() -> None:
+    line = told(ended(0, 0, unseen=[f"t{number}" for number in range(7)]), 2.5)
+    assert "this user may not see t0, t1, t2, t3, t4 and 2 others, and what was delivered there" in line
+
+
 def test_a_line_tells_what_stands_though_nothing_is_new() -> None:
-    line = told(Ended(MARKER, 0, 0, in_full=False, anew=False), 2.5)
+    line = told(ended(0, 0), 2.5)
     assert line.endswith("; 2.5 s; violations: 0 new, 0 cleared, 2 stand")
-    sound = told(Ended(msgspec.structs.replace(MARKER, open={}), 0, 0, in_full=False, anew=False), 2.5)
+    sound = told(ended(0, 0, msgspec.structs.replace(MARKER, open={})), 2.5)
     assert sound.endswith("; 2.5 s")
