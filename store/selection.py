@@ -99,6 +99,11 @@ class Selection(msgspec.Struct, frozen=True):
     carries: Rows = []
     walks: bool = False
 
+    def leaves_due(self, now_ms: int) -> bool:
+        """Whether the next selection finds more that is due, without that anything is taken in."""
+        waits = self.waits_for or self.full
+        return bool(self.size) and not waits and self.frontier.delivered_up_to_ms < now_ms
+
     @property
     def to_carry(self) -> tuple[Rows, Rows]:
         """What is to be carried: beside the position's way, late rows and released ones, in key order; then

@@ -25,6 +25,7 @@ from store.begun import AT_THE_BEGINNING, Begun
 from store.carrying import Carrying, QueueSweep
 from store.checkpoint import NO_WRITE_BACK, Checkpoint, Frontier, Reached, Vector, WriteBack
 from store.copies import without_copied_carries
+from store.due_first import DueFirst
 from store.forgetting import Forgetting
 from store.frontiers import Frontiers
 from store.guard import Guard, retry_stalled
@@ -60,6 +61,7 @@ class View:
     ) -> None:
         """`partitions` are the lane's. `settings`: all by which what is applied is read."""
         self.guard = Guard()
+        self.due_first = DueFirst()
         self._kv = kv
         self._window_ms = replay_window_ms
         self._settings = settings
@@ -264,6 +266,7 @@ class View:
                 self._pending.jump(after.position)
             else:
                 self._pending.advance(chosen.due)
+            self.due_first.note(left=chosen.leaves_due(now_ms))
             return chosen
 
     def _with_carries(
@@ -330,6 +333,7 @@ class View:
 
     def abandon(self) -> None:
         """Abandons what is in flight: the tip falls back to the aligned checkpoint (rule 6)."""
+        self.due_first.note(left=False)
         with self.guard.lock:
             self._frontiers.tip = self._frontiers.aligned
             self._carrying.reset()

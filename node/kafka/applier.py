@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -305,7 +306,10 @@ class Applier(Worker):
         reader = self._reader
         assert reader is not None, "open comes before start"
         reached: Vector = {}
+        begun_s = time.thread_time()
         while not self.stopping:
+            self._view.due_first.rest(time.thread_time() - begun_s)
+            begun_s = time.thread_time()
             try:
                 records = reader.poll(POLL_S)
             except OffsetsGone as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from delayline.recurrence import Recurrence
@@ -80,6 +81,42 @@ class TestSelection:
 
 
 class TestLateRows:
+    def test_what_takes_in_is_told_whether_more_is_due_than_a_selection_takes(self, view: View) -> None:
+        take(view, *(at(0, n, schedule(2_000 + n)) for n in range(3)))
+        two = Limits(2, 1 << 20)
+        assert [(view.select(3_000, two).size, view.due_first.is_left) for _ in range(2)] == [
+            (2, True),
+            (1, False),
+        ]
+
+    def test_late_rows_that_are_left_are_due(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)))
+        deliver(view, 3_000)
+        take(view, *(at(0, n, schedule(1_000)) for n in range(1, 4)))
+        two = Limits(2, 1 << 20)
+        assert [(view.select(3_001, two).size, view.due_first.is_left) for _ in range(2)] == [
+            (2, True),
+            (1, False),
+        ]
+
+    def test_who_leads_no_more_leaves_nothing(self, view: View) -> None:
+        take(view, *(at(0, n, schedule(2_000 + n)) for n in range(2)))
+        view.select(3_000, Limits(1, 1 << 20))
+        view.abandon()
+        assert not view.due_first.is_left
+
+    def test_in_a_pause_of_the_cluster_nothing_is_left(self, view: View) -> None:
+        take(view, *(at(0, n, schedule(2_000 + n)) for n in range(2)))
+        view.select(3_000, Limits(1, 1 << 20), paused=Paused(everything=True))
+        assert not view.due_first.is_left
+
+    def test_what_waits_for_what_is_to_be_taken_in_keeps_nobody_from_that(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)), at(0, 1, schedule(2_000)))
+        chosen = view.select(3_000, Limits(1, 1 << 20))
+        assert chosen.leaves_due(3_000)
+        waiting = [msgspec.structs.replace(chosen, **{name: {0: 9}}) for name in ("waits_for", "full")]
+        assert not any(one.leaves_due(3_000) for one in waiting)
+
     def test_a_row_that_arrives_at_or_below_the_position_is_late(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000)))
         deliver(view, 3_000)
