@@ -98,6 +98,7 @@ def move_command(
     if confirm is not None and not dry_run:
         agree(old.cluster, confirm, what)  # a wrong name is not to wait for the check
     way = move.between(old, new)
+    aside = 0 if file is None or dry_run else move.set_aside(way, file, say)
     plan = move.check(way, file, rate, say)
     checked = plan.checked
     _say_checked(checked)
@@ -116,10 +117,11 @@ def move_command(
     who = someone(f"move from {old.cluster} into {where}")
     done = move.move(way, plan, file, rate, who, say, give_up_open=give_up_open)
     left = _left(done.exported) | {"would_be_refused": done.exported.would_be_refused}
-    counts = {"imported": done.imported, "refused": done.refused} | left
+    refused = aside + done.refused
+    counts = {"imported": done.imported, "refused": refused} | left
     emit_one(output, _exported(output, file, done.exported) | counts)
     say(_left_to_do(done.exported))
-    return 5 if done.refused else 0
+    return 5 if refused else 0
 
 
 def _left_to_do(done: Exported) -> str:

@@ -9,8 +9,10 @@ twice. So it is made from the other file at the end of each run, and of one that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -22,6 +24,7 @@ from ops.pending.pace import Say
 from ops.pending.progress import Passed
 
 _SHOWN: Final = 5
+_PLACE: Final = attrgetter("place")
 
 
 def beside(file: ExportFile) -> ExportFile:
@@ -34,19 +37,31 @@ def require_beside(file: ExportFile, export: str | None) -> None:
     beside(file).require_free(None if export is None else _name(export))
 
 
-def write_aside(file: ExportFile, export: str, passed: Iterable[Passed]) -> int:
-    """Puts the lines of the export's `file` that were `passed`, by rising places, beside it; how many they
-    are. If there are none, no file is made.
+def write_aside(file: ExportFile, export: str, passed: Callable[[], Iterable[Passed]]) -> int:
+    """Adds to what is beside the export's `file` those of its lines that were `passed`, by rising places; how
+    many it has gained. What is there already stays as it is: somebody may have mended it.
     """
-    lines = _lines(file, _name(export), iter(passed))
-    first = next(lines, None)
-    return 0 if first is None else beside(file).write(_name(export), chain((first,), lines))
+    out, name = beside(file), _name(export)
+    had = sum(1 for _ in _there(out))
+
+    def lines() -> Iterator[MessageLine]:
+        both = merge(_there(out), _lines(file, name, iter(passed())), key=_PLACE)
+        return (next(same) for _, same in groupby(both, _PLACE))
+
+    gained = sum(1 for _ in lines()) - had
+    if gained:
+        out.write(name, lines())
+    return gained
+
+
+def _there(out: ExportFile) -> Iterator[MessageLine]:
+    return (line for _, line in out.read()) if out.path.exists() else iter(())
 
 
 def _lines(file: ExportFile, name: str, passed: Iterator[Passed]) -> Iterator[MessageLine]:
     one = next(passed, None)
     for _, line in file.read():
-        while one is not None and one.place < line.place:  # of a line that a copy of the file has
+        while one is not None and one.place < line.place:  # of a line that another file of the export has
             one = next(passed, None)
         if one is None:
             return
@@ -60,25 +75,21 @@ def _name(export: str) -> str:
 
 
 class Refusals:
-    """What one run has refused: how many lines, and the first of them."""
+    """The first lines that one run has refused."""
 
     def __init__(self) -> None:
-        self.count = 0
         self._shown: list[str] = []
 
     def add(self, line: MessageLine, code: str, detail: str) -> None:
         """One line more."""
-        self.count += 1
         if len(self._shown) < _SHOWN:
             self._shown.append(f"{id_of(line)} ({code}: {detail})")
 
-    def told(self, out: ExportFile, in_all: int, say: Say) -> None:
-        """Says where they are; `in_all`: how many `out` has."""
-        before = in_all - self.count
-        if before > 0:
-            say(f"{out} has {before} messages that were refused before")
-        if self.count:
+    def told(self, out: ExportFile, gained: int, say: Say) -> None:
+        """Says where they are, and how many: those of a run before that was killed may be among them."""
+        among = f", among them {', '.join(self._shown)}" if self._shown else ""
+        if gained:
             say(
-                f"{self.count} messages are refused, among them {', '.join(self._shown)}: they are in"
-                f" {out} alone, to be imported from there once the cluster takes them"
+                f"{gained} messages are refused{among}: they are in {out} alone, to be imported from there"
+                " once the cluster takes them"
             )

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from delayline.names import ClusterNames
@@ -191,7 +192,9 @@ def require_taken(file: ExportFile, cluster: str, checked: Checked) -> None:
 
 
 class SentFile(NamedTuple):
-    """Of a file the messages that this run has sent, and those that it has set aside."""
+    """Of a file the messages that this run has sent, and those that it has set aside, for itself or for one
+    before that was killed.
+    """
 
     messages: int
     refused: int
@@ -214,18 +217,16 @@ def send_file(
     config = cluster.config
     progress = Progress(config, read_keys(config))
     progress.log.make(cluster.names.buffer)
+    refusals = Refusals()
+    aside = set_aside(cluster, file, refusals, say)
     with registry(config) as znodes:
         znodes.record(HistoryEntry(what="pending import", author=author, after=str(file)))
     transactions = Transactions(config, f"{config.cluster}-import", "import")
     known = progress.read()
     sender = _Sender(cluster, transactions, progress, known, Pace(rate, say))
-    refusals, export = Refusals(), None
     for numbered in file.read():
         line = numbered.message
-        if export is None:
-            export = line.export
-            require_beside(file, export)
-        done = known.get(export)
+        done = known.get(line.export)
         if done is not None and done.has(line.place):
             continue
         rest = None if done is None else done.rest_at(line.place)
@@ -236,9 +237,24 @@ def send_file(
             refusals.add(line, *refusal)
             sender.skip(line, rest)
     sender.end()
-    if export is not None:
-        refusals.told(beside(file), write_aside(file, export, progress.passed(export)), say)
-    return SentFile(sender.lines, refusals.count)
+    return SentFile(sender.lines, aside + set_aside(cluster, file, refusals, say))
+
+
+def set_aside(cluster: Cluster, file: ExportFile, refusals: Refusals, say: Say) -> int:
+    """Has beside the file what imports of it have passed by now; how many of these lines were not there.
+
+    Raises ConflictError if something else stands there.
+    """
+    progress = Progress(cluster.config, read_keys(cluster.config))
+    first = next(file.read(), None) if file.path.exists() else None
+    if first is None or not progress.log.exists():
+        return 0
+    export, in_all = first.message.export, 0
+    require_beside(file, export)
+    while gained := write_aside(file, export, partial(progress.passed, export)):  # also what others pass now
+        in_all += gained
+    refusals.told(beside(file), in_all, say)
+    return in_all
 
 
 class Load:

@@ -86,7 +86,7 @@ class Rounds:
             one = next_round(self._spark, config, marker, self._folder.read(marker.folder))
         anew = one is None
         if one is None:
-            one = first_round(self._spark, config, number=0 if marker is None else marker.number + 1)
+            one = first_round(self._spark, config, last=marker)
         self._folder.write(one.marker.folder, one.state)
         found, cleared = one.found.count(), one.cleared.count()
         journal.commit(one.found, one.cleared, one.marker)

@@ -39,12 +39,13 @@ class Evidence:
 
     @classmethod
     def of(
-        cls, read: Callable[[Collection[str]], DataFrame], names: ClusterNames, targets: DataFrame
+        cls, read: Callable[[Collection[str]], DataFrame], names: ClusterNames, targets: Mapping[str, str]
     ) -> Evidence:
-        """Read the evidence; `read` gives the records of some topics. `targets`: `topic`, `topic_id`."""
-        topics = [row["topic"] for row in targets.collect()]
+        """Read the evidence; `read` gives the records of some topics. `targets`: Kafka's ids of them."""
+        records = read(targets.keys())
+        ids = records.sparkSession.createDataFrame([*targets.items()], "topic string, topic_id string")
         return cls(
-            _deliveries(read(topics), names).join(F.broadcast(targets), "topic"),
+            _deliveries(records, names).join(F.broadcast(ids), "topic"),
             dead_letters(read([names.dead_letter])),
             outcomes(read([names.outcomes])),
         )

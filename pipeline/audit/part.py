@@ -139,8 +139,7 @@ class LogPart:
         extent = self._extent(self.targets)
         self._offsets.settle(extent)
         plan_for(self._spark, self._records + extent.records)
-        ids = [(target, self.snapshot.topic_ids[target]) for target in self.targets]
-        targets = self._spark.createDataFrame(ids, "topic string, topic_id string")
+        targets = {target: self.snapshot.topic_ids[target] for target in self.targets}
         return Evidence.of(self._read, self._names, targets)
 
     def bounds(self, asked: DataFrame) -> Bounds:

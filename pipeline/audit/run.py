@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,7 +14,7 @@ from pipeline.audit.classes import CLASSES, ENDS, OCCURRENCE
 from pipeline.audit.config import AuditConfig
 from pipeline.audit.evidence import Evidence
 from pipeline.audit.judge import judge
-from pipeline.audit.part import NOTHING_GONE, LogPart
+from pipeline.audit.part import LogPart
 from pipeline.audit.report import AuditReport, Lateness, by_field, listed
 from pipeline.audit.snapshot import Snapshot, require_same, require_seen, take_snapshot
 from pipeline.kafka.offsets import TopicOffsets
@@ -55,22 +55,16 @@ class Audit:
     report: AuditReport
 
 
-def audit(
-    spark: SparkSession,
-    config: AuditConfig,
-    snapshot: Snapshot | None = None,
-    known_edges_ms: Mapping[str, int] = NOTHING_GONE,
-) -> Audit:
+def audit(spark: SparkSession, config: AuditConfig, snapshot: Snapshot | None = None) -> Audit:
     """Hold every request in the buffer against all that became of it, up to the ends of `snapshot`, or to
     those that there are now. How `spark` plans is set by how many records there are, and stays so.
-    `known_edges_ms`: see `LogPart`.
 
     Raises PipelineError if Kafka does not answer, one of the cluster's topics is missing, something is lost
-    to a target that is hidden from this user, or a topic was made anew meanwhile.
+    to a target that is hidden from this user, or a topic that it reads is deleted meanwhile.
     """
     offsets = TopicOffsets(config)
     snapshot = snapshot or take_snapshot(offsets, config.names)
-    log = LogPart(spark, config, offsets, snapshot, known_edges_ms=known_edges_ms)
+    log = LogPart(spark, config, offsets, snapshot)
     lines = log.ledger_lines()
     judged = judge(log)
     verdict = judged.found.drop("flaws", "line", "link", "move")
@@ -88,7 +82,7 @@ def audit(
         gone=verdict.filter(before).count(),
         unseen=tuple(log.unseen),
     )
-    require_same(offsets, snapshot)
+    require_same(offsets, snapshot, config.names.own_topics.union(log.targets))
     found_in = Records(judged.asked, judged.checkpoints, judged.evidence, log.snapshot.taken_ms)
     return Audit(
         classified,

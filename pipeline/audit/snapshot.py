@@ -50,11 +50,16 @@ def take_snapshot(offsets: TopicOffsets, names: ClusterNames) -> Snapshot:
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:
-            return _noted(offsets, names)
+            found = _noted(offsets, names)
         except KafkaFailed as error:
             unknown = error.kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
             if not unknown or time.monotonic() > deadline:
                 raise
+        else:
+            if found is not None:
+                return found
+            if time.monotonic() > deadline:
+                raise Conflict(f"topics are made anew all the time, for {TIMEOUT_S:.0f} s now: run it again")
         time.sleep(0.05)
 
 
@@ -67,30 +72,32 @@ def require_seen(offsets: TopicOffsets, topics: Iterable[str]) -> None:
         raise NotAllowed(unseen_words(hidden))
 
 
-def require_same(offsets: TopicOffsets, snapshot: Snapshot) -> None:
-    """Raises `Conflict` if a topic was made anew since the snapshot: nobody can say of which one was read."""
-    there = offsets.partitions()
-    now = offsets.topic_ids(topic for topic in snapshot.topic_ids if topic in there)
-    other = sorted(topic for topic, id_ in now.items() if id_ != snapshot.topic_ids[topic])
+def require_same(offsets: TopicOffsets, snapshot: Snapshot, read: Iterable[str]) -> None:
+    """Raises `Conflict` if one of the topics that were `read` was deleted since the snapshot: if it was made
+    anew, nobody can say which one was read.
+    """
+    topics = sorted(read)
+    now = offsets.topic_ids(topics, and_gone=True)
+    other = [topic for topic in topics if now.get(topic) != snapshot.topic_ids[topic]]
     if other:
-        raise Conflict(
-            f"{', '.join(other[:_SHOWN])} was deleted and made anew while it was read: run it again"
-        )
+        raise Conflict(f"{', '.join(other[:_SHOWN])} was deleted while it was read: run it again")
 
 
-def _noted(offsets: TopicOffsets, names: ClusterNames) -> Snapshot:
+def _noted(offsets: TopicOffsets, names: ClusterNames) -> Snapshot | None:
+    """None if a topic was made anew meanwhile."""
     taken_ms = time.time_ns() // 1_000_000
     partitions = offsets.partitions()
     _require_own(names, partitions)
     own = names.own_topics
     others = [topic for topic in partitions if topic not in own and not topic.startswith("__")]
     evidence = [names.outcomes, names.dead_letter, *others]
-    # Before the offsets: of a topic that is made anew meanwhile the id is the one of before.
     topic_ids = offsets.topic_ids([*own, *others])
     checkpoint_end = offsets.ends(partition_ids([names.checkpoint], partitions), committed=True)
     evidence_end = offsets.ends(partition_ids(evidence, partitions))
     buffer_end = offsets.ends(partition_ids([names.buffer], partitions))
     first = offsets.begins(partition_ids([*own, *others], partitions))
+    if offsets.topic_ids([*own, *others]) != topic_ids:
+        return None
     return Snapshot(
         partitions,
         topic_ids,

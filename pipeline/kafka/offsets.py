@@ -30,6 +30,7 @@ FOREVER_MS = 2**62
 _IS_NONE = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION
 """What is said of a name that no topic has, or can have."""
 
+_HIDDEN = KafkaError.TOPIC_AUTHORIZATION_FAILED
 _EARLIEST = OffsetSpec.earliest()
 _LATEST = OffsetSpec.latest()
 
@@ -57,11 +58,16 @@ class TopicOffsets:
             topics = self._admin.list_topics(timeout=TIMEOUT_S).topics
         return {name: len(topic.partitions) for name, topic in topics.items()}
 
-    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Kafka's own ids of topics: one that is made anew has another."""
+    def topic_ids(self, topics: Iterable[str], *, and_gone: bool = False) -> dict[str, str]:
+        """Kafka's own ids of topics: one that is made anew has another. `and_gone`: those that are not there,
+        or cannot be seen, are left out; else they are an error.
+        """
         with self._asking():
             answers = self._described(list(topics))
-            return {topic: str(future.result().topic_id) for topic, future in answers.items()}
+            gone = {topic for topic, future in answers.items() if and_gone and _is_gone(future.exception())}
+            return {
+                topic: str(future.result().topic_id) for topic, future in answers.items() if topic not in gone
+            }
 
     def hidden(self, topics: Iterable[str]) -> list[str]:
         """Of topics that `partitions` does not name those which this user may not see: they may be there."""
@@ -72,7 +78,7 @@ class TopicOffsets:
                     future.result()
                 except KafkaException as error:
                     code = error.args[0].code()
-                    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    if code == _HIDDEN:
                         found.append(topic)
                     elif code not in _IS_NONE:
                         raise
@@ -157,6 +163,10 @@ class TopicOffsets:
             yield
         except KafkaException as error:
             raise KafkaFailed(error.args[0], self._bootstrap) from error
+
+
+def _is_gone(error: BaseException | None) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in (*_IS_NONE, _HIDDEN)
 
 
 def _keeping(config: Mapping[str, ConfigEntry]) -> Keeping:

@@ -67,12 +67,16 @@ def standing_of(judged: Judged, closed: DataFrame, taken_ms: int, horizon_ms: Ma
     """Each judged request with its `family`, and its `class`, `end`, `occurrence`, `overdue` as found.
 
     `was_closed`, `closed`: before this round, and now. `final`: nothing more is to come of it; `leave_ms`:
-    when that was. `look_ms`: else, when it is to be looked at even if nothing new concerns it. `beside`: the
-    offsets of those that it goes back to, or is next to. `seqs`: the checkpoints that it goes by.
+    when that was. `look_ms`: else, when it is to be looked at even if nothing new concerns it. `compared`:
+    where it stands among others is known (pipeline/audit/order.py). `beside`: the offsets of those that it
+    goes back to, or is next to. `seqs`: the checkpoints that it goes by.
     """
     named = F.when(F.col("of_message"), F.col("names"))
     alone = F.coalesce(named, root_offset(), F.col("offset"))
-    ended = judged.found.select("source", "class", "end", "occurrence", "overdue", "delivered_at_ms")
+    compared = F.col("line").isNotNull().alias("compared")
+    ended = judged.found.select(
+        "source", "class", "end", "occurrence", "overdue", "delivered_at_ms", compared
+    )
     known = closed.select("source", F.lit(True).alias("was_closed"))
     rows = (
         judged.asked.withColumn("family", family_of(alone))
@@ -115,6 +119,7 @@ def standing_of(judged: Judged, closed: DataFrame, taken_ms: int, horizon_ms: Ma
         "end",
         "occurrence",
         F.coalesce("overdue", F.lit(False)).alias("overdue"),
+        F.coalesce("compared", F.lit(False)).alias("compared"),
         "was_closed",
         (F.col("was_closed") | (final & (leave_ms < horizon))).alias("closed"),
         final.alias("final"),

@@ -34,7 +34,7 @@ from pipeline.audit.evidence import PLACE, Evidence
 from pipeline.audit.judge import Judged, judge, kept
 from pipeline.audit.meaning import CARRY
 from pipeline.audit.order import lines_of
-from pipeline.audit.part import LogPart, bounds_of, latest
+from pipeline.audit.part import NOTHING_GONE, LogPart, bounds_of, latest
 from pipeline.audit.run import audit, classes_of, require_lost_seen
 from pipeline.audit.snapshot import Snapshot, require_same, take_snapshot
 from pipeline.kafka.extent import TopicExtent
@@ -100,12 +100,13 @@ class Round:
 
 
 def first_round(
-    spark: SparkSession, config: WatchConfig, snapshot: Snapshot | None = None, number: int = 0
+    spark: SparkSession, config: WatchConfig, snapshot: Snapshot | None = None, last: Marker | None = None
 ) -> Round:
-    """An audit of all that there is."""
+    """An audit of all that there is. `last`: the end of a round that cannot be gone on with."""
     offsets = TopicOffsets(config.audit)
     whole = snapshot or _snapshot(offsets, config.audit)
-    return _Round(spark, config, offsets, whole, None, number).run()
+    number, edges_ms = (0, NOTHING_GONE) if last is None else (last.number + 1, last.edges_ms)
+    return _Round(spark, config, offsets, whole, None, number, edges_ms).run()
 
 
 def next_round(
@@ -115,7 +116,6 @@ def next_round(
     offsets = TopicOffsets(config.audit)
     snapshot = snapshot or _snapshot(offsets, config.audit)
     ends, ids = state.ends.collect(), snapshot.topic_ids
-    hidden = set(offsets.hidden({row["topic"] for row in ends} - ids.keys()))
     anew = {row["topic"] for row in ends if row["topic"] in ids and row["topic_id"] != ids[row["topic"]]}
     if anew & config.audit.names.own_topics:
         return None
@@ -125,8 +125,7 @@ def next_round(
     own = snapshot.evidence.of([config.audit.names.outcomes, config.audit.names.dead_letter])
     if _is_gone(own, read_to):
         return None
-    kept_ends = [tuple(row) for row in ends if row["topic"] in hidden]
-    before = _Before(marker, state, read_to, anew, kept_ends)
+    before = _Before(marker, state, read_to, anew, [tuple(row) for row in ends])
     return _Round(spark, config, offsets, snapshot, before, marker.number + 1).run()
 
 
@@ -164,15 +163,14 @@ def _since(snapshot: Snapshot, read_to: Mapping[PartitionId, int]) -> Snapshot:
 
 class _Before(NamedTuple):
     """Where the round before has ended, what it has kept, and up to where it has read each topic. `anew`:
-    topics that are others now, of the same name. `hidden`: of its `ends` those of topics that this user may
-    not see now. Once it may, they are read on from there.
+    topics that are others now, of the same name. `ends`: as it has left them.
     """
 
     marker: Marker
     state: State
     read_to: Mapping[PartitionId, int]
     anew: AbstractSet[str]
-    hidden: Sequence[tuple[Any, ...]]
+    ends: Sequence[tuple[Any, ...]]
 
 
 class _Round:
@@ -186,8 +184,11 @@ class _Round:
         whole: Snapshot,
         before: _Before | None,
         number: int,
+        known_edges_ms: Mapping[str, int] = NOTHING_GONE,
     ) -> None:
-        """`whole`: from where the topics begin. `before`: the round before; None: there is none."""
+        """`whole`: from where the topics begin. `before`: the round before; None: there is none, and what is
+        known of topics that have lost what they do not show is `known_edges_ms`.
+        """
         self._spark = spark
         self._config = config.audit
         self._watch = config
@@ -197,7 +198,7 @@ class _Round:
         self._number = number
         self._taken_ms = whole.taken_ms
         if before is None:
-            self._part = LogPart(spark, config.audit, offsets, whole)
+            self._part = LogPart(spark, config.audit, offsets, whole, known_edges_ms=known_edges_ms)
             self.begins = self._part.begins
         else:
             marker, snapshot = before.marker, _since(whole, before.read_to)
@@ -332,8 +333,10 @@ class _Round:
         def both(known: DataFrame, more: DataFrame) -> DataFrame:
             return kept(self._of_families(known, judged=True).drop("family").unionByName(more))
 
+        # A target that was truncated is read again from its beginning.
+        again = new.deliveries.select(*PLACE)
         return Evidence(
-            both(state.deliveries, new.deliveries),
+            both(state.deliveries.join(again, [*PLACE], "left_anti"), new.deliveries),
             both(state.dead_letters, new.dead_letters),
             both(state.outcomes, new.outcomes),
         )
@@ -351,13 +354,15 @@ class _Round:
         return latest(self._before.marker.edges_ms, self._part.compacted_ms(), self._lost_unread_ms())
 
     def _lost_unread_ms(self) -> dict[str, int]:
-        """Of the targets that have lost what the watch had not read: by retention, or since they were deleted
-        and made anew.
+        """Of the targets that have lost what the watch had not read: by retention, or by being deleted;
+        some of these are made anew.
         """
         assert self._before is not None, "there was a round before"
         read_to, first, anew = self._before.read_to, self._whole.evidence.first, self._before.anew
         cut = {one[0] for one, begin in first.items() if begin > read_to.get(one, 0)}
-        return dict.fromkeys((cut | anew).intersection(self._part.targets), self._taken_ms)
+        lacking = {topic for topic, *_ in self._before.ends} - self._whole.topic_ids.keys()
+        gone = _named_by(self._requests, lacking.difference(self._offsets.hidden(lacking)))
+        return dict.fromkeys((cut | anew).intersection(self._part.targets) | gone, self._taken_ms)
 
     # ---- the round
 
@@ -369,8 +374,9 @@ class _Round:
         wrong = kept(self._wrong(judged, rows))
         told, in_full = self._told_before(), False
         if self._is_doubtful(judged, rows, wrong, told):
-            found_by_all = audit(self._spark, self._config, self._whole, self._edges_ms)
-            whole, in_full = found_by_all.violations, True
+            # What is lost this round and those before it have found: they know of more than is there now.
+            whole, in_full = audit(self._spark, self._config, self._whole).violations, True
+            whole = whole.filter(F.col("kind") != "lost")
             sure = wrong.filter(~F.col("kind").isin(*_DOUBTFUL))
             nothing = wrong.join(whole, ["kind", "source"], "left_anti").filter(
                 F.col("kind").isin(*_DOUBTFUL)
@@ -388,7 +394,7 @@ class _Round:
         state = self._state_after(judged, rows, _told_after(told, found, cleared))
         marker = self._marker_after(judged, rows, state, found)
         ground = Ground(judged, rows, self._new_checkpoints, self._new_evidence)
-        require_same(self._offsets, self._whole)
+        require_same(self._offsets, self._whole, self._config.names.own_topics.union(self._part.targets))
         return Round(found, cleared, state, marker, in_full, tuple(self._part.unseen), ground)
 
     def _closed_before(self) -> DataFrame:
@@ -418,12 +424,9 @@ class _Round:
         return found.join(seen.select("kind", "source"), ["kind", "source"], "left_anti")
 
     def _lines_before(self) -> DataFrame:
-        """What was compared in a round before: what stood, and had been delivered."""
+        """What was compared in a round before, and stood still."""
         assert self._before is not None, "there was a round before"
-        delivered = self._before.state.standing.filter(
-            (F.col("class") == "delivered") | (F.col("end") == "delivered")
-        )
-        return delivered.select("source")
+        return self._before.state.standing.filter("compared").select("source")
 
     def _is_doubtful(self, judged: Judged, rows: DataFrame, wrong: DataFrame, told: DataFrame) -> bool:
         """Whether something concerns what was closed."""
@@ -477,7 +480,7 @@ class _Round:
                 lines=last_lines(lines),
                 standing=keep.drop("was_closed", "id", "follows", "has_met", "beside"),
                 told=told,
-                ends=self._ends(),
+                ends=self._ends(requests),
             )
         )
         asking = state.requests.filter("keep").select("partition", "offset")
@@ -504,12 +507,18 @@ class _Round:
         to_come = (topic == self._config.names.buffer) & (offset >= looked_up(ends, partition, 0))
         return ~F.coalesce(to_come, F.lit(False))
 
-    def _ends(self) -> DataFrame:
+    def _ends(self, requests: DataFrame) -> DataFrame:
+        """With those of before of what this snapshot lacks, and the `requests` that are kept name: it may be
+        hidden for a while, or be made anew.
+        """
         snapshot = self._whole
         extents = snapshot.checkpoint, snapshot.evidence, snapshot.buffer
         ids = snapshot.topic_ids
         rows = [(*one, end, ids[one[0]]) for extent in extents for one, end in extent.end.items()]
-        rows += [] if self._before is None else self._before.hidden
+        there = {(topic, partition) for topic, partition, *_ in rows}
+        lacking = [] if self._before is None else [row for row in self._before.ends if row[:2] not in there]
+        named = _named_by(requests, {row[0] for row in lacking})
+        rows += [row for row in lacking if row[0] in named]
         return self._spark.createDataFrame(rows, _ENDS).coalesce(1)
 
     def _marker_after(self, judged: Judged, rows: DataFrame, state: State, found: DataFrame) -> Marker:
@@ -558,6 +567,14 @@ class _Round:
 def counted(rows: DataFrame) -> tuple[Counted, ...]:
     """What requests and occurrences have come to, as in `Audit.classes`."""
     return summed([Counted(row["kind"], row["class"], row["count"]) for row in classes_of(rows).collect()])
+
+
+def _named_by(requests: DataFrame, topics: AbstractSet[str]) -> set[str]:
+    """Those of the topics that are a target of any of the requests."""
+    if not topics:
+        return set()
+    found = requests.filter(F.col("target_topic").isin(*topics)).select("target_topic").distinct()
+    return {row["target_topic"] for row in found.collect()}
 
 
 def _each_once(wrong: DataFrame) -> DataFrame:

@@ -14,6 +14,7 @@ import argparse
 import random
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from ops.spark import audit_session, stopped_after
 from ops.stack import LocalStack
+from pipeline.audit.snapshot import Snapshot
 from pipeline.watch.round import MARGIN_MS
 from tests.integration.audited import Audited
 from tests.integration.lanes import CORRECT, FAULTY
@@ -29,6 +31,7 @@ from tests.integration.watched import AT_ONCE_MS, check_violations
 PARTS: Final = 24
 """In so many the histories are written: a cut is after one of them."""
 MOST_ROUNDS: Final = 4
+WHOLE: Final = 0.5
 
 
 def _cuts(seed: int) -> list[int]:
@@ -37,12 +40,20 @@ def _cuts(seed: int) -> list[int]:
     return [*sorted(chance.sample(range(PARTS - 1), chance.randint(1, MOST_ROUNDS - 1))), PARTS - 1]
 
 
+def _cut(audited: Audited, part: int, chance: random.Random) -> Snapshot:
+    """What there was after a part; of the checkpoints at times less: a snapshot notes their end first."""
+    cut = audited.cuts[part]
+    if part == PARTS - 1 or chance.random() < WHOLE:
+        return cut
+    return replace(cut, checkpoint=audited.cuts[max(0, part - 1)].checkpoint)
+
+
 def _hold(audited: Audited, spark: SparkSession, folder: Path, seeds: range, margin_ms: int) -> None:
     violations, requests = len(audited.all.violations), len(audited.all.requests)
     print(f"the audit of everything: {requests} requests, {violations} violations", flush=True)
     for seed in seeds:
-        cuts = _cuts(seed)
-        at = [audited.cuts[part] for part in cuts]
+        cuts, chance = _cuts(seed), random.Random(-seed)
+        at = [_cut(audited, part, chance) for part in cuts]
         rounds = check_violations(audited, spark, folder / str(seed), at, margin_ms)
         full = sum(rounds.in_full)
         print(f"seed {seed}: the same of rounds that end after parts {cuts}, {full} in full", flush=True)

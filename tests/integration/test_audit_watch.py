@@ -13,7 +13,7 @@ from typing import Final
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from delayline.wire import H_SOURCE
+from delayline.wire import H_ID, H_SOURCE
 from ops.topics.audited import audit_config
 from pipeline.audit.snapshot import Snapshot, take_snapshot
 from pipeline.kafka.offsets import TopicOffsets
@@ -52,9 +52,10 @@ def test_what_was_taken_for_lost_and_comes_after_all_is_cleared(
     check_violations(late, spark, tmp_path / "state", late.cuts)
 
 
-def test_what_comes_is_compared_with_what_a_round_before_has_read(
+def test_what_comes_is_compared_with_what_rounds_before_have_read(
     stack: Stack, spark: SparkSession, tmp_path: Path
 ) -> None:
+    """Also where a round reads what was delivered, and not the checkpoint of the same transaction."""
     name = f"t-order-{uuid.uuid4().hex[:8]}"
     alone = Audited(stack.bootstrap, spark, tmp_path, name, (DisorderedHeld,), parts=STEPS_OF_HELD)
     history, told = alone[DisorderedHeld]
@@ -63,9 +64,11 @@ def test_what_comes_is_compared_with_what_a_round_before_has_read(
     ]
     steps = history.steps
     assert len(steps) == STEPS_OF_HELD, "each part is one step"
-    cuts = alone.cuts[steps.index(history.lets_go)], alone.cuts[-1]
-    watched = check_violations(alone, spark, tmp_path / "state", cuts, margin_ms=MARGIN_MS)
-    assert watched.in_full == [False, False]
+    first, rest = alone.cuts[(at := steps.index(history.lets_go))], alone.cuts[at + 1]
+    ahead = replace(rest, checkpoint=first.checkpoint)
+    for number, cuts in enumerate([(first, alone.cuts[-1]), (ahead, alone.cuts[-1])]):
+        watched = check_violations(alone, spark, tmp_path / str(number), cuts, margin_ms=MARGIN_MS)
+        assert watched.in_full == [False, False]
 
 
 def test_a_topic_that_was_made_anew_is_not_read_on_from_where_the_one_before_it_had_been(
@@ -108,10 +111,15 @@ def test_what_two_topics_of_one_name_have_at_one_place_is_told_apart(
     def answered(count: int) -> bool:
         return len(cluster.outcomes) == count
 
-    first = deliver_into_a_new_topic(cluster, "first")
+    topic = cluster.target("anew")
+    cluster.make_topics({topic: {}})
+    first = deliver(cluster, topic, "first")
     judge()
-    cluster.delete_topic(first.topic)
-    second = deliver_into_a_new_topic(cluster, "second")
+    deliver(cluster, topic, "not read")
+    cluster.delete_topic(topic)
+    judge()
+    cluster.make_topics({topic: {}})
+    second = deliver(cluster, topic, "second")
     assert first[:3] == second[:3]
     node, asked = cluster.start_here("a"), 0
     with Sender(cluster) as sender:
@@ -123,7 +131,11 @@ def test_what_two_topics_of_one_name_have_at_one_place_is_told_apart(
             cluster.tail.wait(partial(answered, asked), "all is answered")
             judge()
     cluster.stop_here(node)
-    assert wrong == [{}] * 4
+    assert wrong == [{}] * 5
+    requests = {
+        row["id"]: row["class"] for row in Tables(tmp_path).rows("requests") if row["kind"] == "schedule"
+    }
+    assert requests == {"first": "delivered", "not read": "aged-out", "second": "delivered"}
     rows = Tables(tmp_path).rows("messages")
     assert sorted((row["id"], row["delivered_at"].timestamp()) for row in rows) == [
         ("first", first.timestamp_ms / 1000),
@@ -132,17 +144,19 @@ def test_what_two_topics_of_one_name_have_at_one_place_is_told_apart(
     assert len({row["topic_id"] for row in rows}) == 2
 
 
-def deliver_into_a_new_topic(cluster: Cluster, id_: str) -> Got:
-    """One message, to the partition 0 of a topic that is made for it."""
-    topic = cluster.target("anew")
-    cluster.make_topics({topic: {}})
+def deliver(cluster: Cluster, topic: str, id_: str) -> Got:
+    """One message, to the partition 0."""
     node = cluster.start_here("a")
     with Sender(cluster) as sender, closing(Tail(cluster.bootstrap, [topic])) as tail:
+
+        def arrived() -> list[Got]:
+            return [got for got in tail.records[topic] if got.text(H_ID) == id_]
+
         sender.schedule(target="anew", id=id_, partition=0, after_ms=0)
         sender.flush()
-        tail.wait(lambda: tail.records[topic], f"{id_} is delivered")
+        tail.wait(arrived, f"{id_} is delivered")
         cluster.stop_here(node)
-        return tail.records[topic][0]
+        return arrived()[0]
 
 
 def snapshot(config: WatchConfig) -> Snapshot:
