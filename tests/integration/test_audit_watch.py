@@ -24,7 +24,7 @@ from pipeline.watch.state import StateFolder
 from tests.integration.audited import Audited
 from tests.integration.held_history import DisorderedHeld
 from tests.integration.recurring_history import FaultyRecurring
-from tests.integration.watched import Watched, check_rounds, check_violations
+from tests.integration.watched import AT_ONCE_MS, Watched, check_rounds, check_violations
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
 from tests.support.requests import Sender
@@ -95,6 +95,24 @@ def test_a_topic_that_was_made_anew_is_not_read_on_from_where_the_one_before_it_
     assert watched.marker is not None
     state = StateFolder(spark, str(tmp_path)).read(watched.marker.folder)
     assert next_round(spark, config, watched.marker, state) is None
+
+
+def test_what_was_delivered_and_closed_is_not_lost_with_its_target(
+    cluster: Cluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Though a record of the new target has everything audited, which sees the old one no more."""
+    node = cluster.start_here("a")
+    with Sender(cluster) as sender:
+        for _ in range(DELIVERED):
+            sender.schedule(after_ms=0)
+    (first, *_) = cluster.wait_delivered(DELIVERED)
+    cluster.stop_here(node)
+    config = WatchConfig(replace(audit_config(cluster.connection), grace_ms=0), margin_ms=AT_ONCE_MS)
+    watched = Watched(spark, tmp_path, config)
+    watched.round(snapshot(config))
+    make_anew(cluster, first.topic, {first.partition: first})
+    watched.round(snapshot(config))
+    assert (watched.in_full, watched.stands) == ([False, True], set())
 
 
 def test_what_two_topics_of_one_name_have_at_one_place_is_told_apart(
