@@ -33,6 +33,7 @@ from tests.support.tail import Got, Tail
 from tests.support.waiting import PATIENCE_S
 
 DELIVERED: Final = 3
+HOUR_MS: Final = 3_600_000
 STEPS_OF_HELD: Final = 23
 CUT_BEFORE_IT_COMES: Final = 27
 """The seed by which a round ends before an occurrence is delivered whose successor is there."""
@@ -105,6 +106,7 @@ def test_what_was_delivered_and_closed_is_not_lost_with_its_target(
     with Sender(cluster) as sender:
         for _ in range(DELIVERED):
             sender.schedule(after_ms=0)
+        sender.schedule(after_ms=HOUR_MS)  # the target is read as long as an open request names it
     (first, *_) = cluster.wait_delivered(DELIVERED)
     cluster.stop_here(node)
     config = WatchConfig(replace(audit_config(cluster.connection), grace_ms=0), margin_ms=AT_ONCE_MS)
