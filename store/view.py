@@ -266,7 +266,7 @@ class View:
                 self._pending.jump(after.position)
             else:
                 self._pending.advance(chosen.due)
-            self.due_first.note(left=chosen.leaves_due(now_ms))
+            self.due_first.note(left=not paused.everything and chosen.leaves_due(now_ms))
             return chosen
 
     def _with_carries(
