@@ -218,7 +218,7 @@ def send_file(
     progress = Progress(config, read_keys(config))
     progress.log.make(cluster.names.buffer)
     refusals = Refusals()
-    aside = set_aside(cluster, file, refusals, say)
+    aside = _set_aside(progress, file, refusals, say)
     with registry(config) as znodes:
         znodes.record(HistoryEntry(what="pending import", author=author, after=str(file)))
     transactions = Transactions(config, f"{config.cluster}-import", "import")
@@ -237,17 +237,24 @@ def send_file(
             refusals.add(line, *refusal)
             sender.skip(line, rest)
     sender.end()
-    return SentFile(sender.lines, aside + set_aside(cluster, file, refusals, say))
+    return SentFile(sender.lines, aside + _set_aside(progress, file, refusals, say))
 
 
-def set_aside(cluster: Cluster, file: ExportFile, refusals: Refusals, say: Say) -> int:
-    """Has beside the file what imports of it have passed by now; how many of these lines were not there.
+def set_aside(cluster: Cluster, file: ExportFile, say: Say) -> int:
+    """Has beside the file, if there is one, what imports of it have passed by now; how many of these lines
+    were not there.
 
     Raises ConflictError if something else stands there.
     """
+    if not file.path.exists():
+        return 0
     progress = Progress(cluster.config, read_keys(cluster.config))
-    first = next(file.read(), None) if file.path.exists() else None
-    if first is None or not progress.log.exists():
+    return _set_aside(progress, file, Refusals(), say) if progress.log.exists() else 0
+
+
+def _set_aside(progress: Progress, file: ExportFile, refusals: Refusals, say: Say) -> int:
+    first = next(file.read(), None)
+    if first is None:
         return 0
     export, in_all = first.message.export, 0
     require_beside(file, export)

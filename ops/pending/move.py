@@ -18,7 +18,7 @@ from ops.clients.kafka import KafkaAdmin
 from ops.clients.zookeeper import read_keys
 from ops.errors import ConflictError
 from ops.pending import export, imports
-from ops.pending.aside import Refusals, require_beside
+from ops.pending.aside import require_beside
 from ops.pending.export import Bounds, Exported, Waiting, require_bound
 from ops.pending.file import ExportFile, Numbered
 from ops.pending.imports import Checked, Cluster
@@ -107,7 +107,7 @@ def set_aside(way: Way, file: ExportFile, say: Say) -> int:
     """Has beside the file what a run before has passed that was killed: this one may end before it sends. How
     many lines that are.
     """
-    return imports.set_aside(way.new, file, Refusals(), say)
+    return imports.set_aside(way.new, file, say)
 
 
 def _require_known(way: Way, state: JournalState, name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from delayline.wire import H_ID, H_SOURCE
+from node.node import Node
 from ops.topics.audited import audit_config
 from pipeline.audit.snapshot import Snapshot, take_snapshot
 from pipeline.kafka.offsets import TopicOffsets
@@ -75,13 +76,7 @@ def test_what_comes_is_compared_with_what_rounds_before_have_read(
 def test_a_topic_that_was_made_anew_is_not_read_on_from_where_the_one_before_it_had_been(
     cluster: Cluster, spark: SparkSession, tmp_path: Path
 ) -> None:
-    node = cluster.start_here("a")
-    with Sender(cluster) as sender:
-        for _ in range(DELIVERED):
-            sender.schedule(after_ms=0)
-        sender.cancel("unknown")
-        sender.flush()
-    cluster.wait_delivered(DELIVERED)
+    node = deliver_some(cluster, lambda sender: sender.cancel("unknown"))
     cluster.tail.wait(lambda: cluster.outcomes, "the cancel is answered")
     cluster.stop_here(node)
     config = WatchConfig(audit_config(cluster.connection))
@@ -102,13 +97,9 @@ def test_what_was_delivered_and_closed_is_not_lost_with_its_target(
     cluster: Cluster, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Though a record of the new target has everything audited, which sees the old one no more."""
-    node = cluster.start_here("a")
-    with Sender(cluster) as sender:
-        for _ in range(DELIVERED):
-            sender.schedule(after_ms=0)
-        sender.schedule(after_ms=HOUR_MS)  # the target is read as long as an open request names it
-    (first, *_) = cluster.wait_delivered(DELIVERED)
-    cluster.stop_here(node)
+    # The target is read as long as an open request names it.
+    cluster.stop_here(deliver_some(cluster, lambda sender: sender.schedule(after_ms=HOUR_MS)))
+    (first, *_) = cluster.delivered
     config = WatchConfig(replace(audit_config(cluster.connection), grace_ms=0), margin_ms=AT_ONCE_MS)
     watched = Watched(spark, tmp_path, config)
     watched.round(snapshot(config))
@@ -162,6 +153,17 @@ def test_what_two_topics_of_one_name_have_at_one_place_is_told_apart(
         ("second", second.timestamp_ms / 1000),
     ]
     assert len({row["topic_id"] for row in rows}) == 2
+
+
+def deliver_some(cluster: Cluster, also: Callable[[Sender], object]) -> Node:
+    """And sends something beside; the node that has delivered them."""
+    node = cluster.start_here("a")
+    with Sender(cluster) as sender:
+        for _ in range(DELIVERED):
+            sender.schedule(after_ms=0)
+        also(sender)
+    cluster.wait_delivered(DELIVERED)
+    return node
 
 
 def deliver(cluster: Cluster, topic: str, id_: str) -> Got:
