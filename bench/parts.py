@@ -150,7 +150,6 @@ def _deliver(times: PartTimes, cluster: Cluster, view: View) -> None:
             known = targets.learn(carried.targets, waits=True)
             plan = Plan(names, LANE, 1, now_ms, known, {}, default("max_parks"), stamp)
             plan.add(carried)
-            del carried  # as the node keeps only the records (node/core/delivery.py)
         with times.time("produce"):
             transaction = outbox.begin()
             transaction.send(plan.records)

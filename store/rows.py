@@ -77,6 +77,7 @@ _row_decoder = msgspec.msgpack.Decoder(Row)
 _encoder = msgspec.msgpack.Encoder()
 
 decode_row = _row_decoder.decode
+decode_message = msgspec.msgpack.Decoder(ScheduledRow).decode
 decode_reschedule = msgspec.msgpack.Decoder(RescheduleRow).decode
 encode = _encoder.encode
 
@@ -101,11 +102,7 @@ def message_target(raw_row: bytes) -> str | None:
 
 def decode_scheduled(raw_row: bytes) -> ScheduledRow | None:
     """A row, if it is one of a schedule."""
-    if raw_row[1] != _SCHEDULED_TAG:
-        return None
-    row = decode_row(raw_row)
-    assert isinstance(row, ScheduledRow), "its tag said so"
-    return row
+    return decode_message(raw_row) if raw_row[1] == _SCHEDULED_TAG else None
 
 
 def target_of_message(row: ScheduledRow) -> str | None:

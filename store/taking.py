@@ -14,7 +14,6 @@ from store.rows import RescheduleRow, decode_reschedule, is_reschedule
 
 MOST_WALKED_BYTES: Final = 8 << 20
 MOST_WALKED: Final = 1_000  # rows of a replay's range, or done behind the position: apply waits meanwhile
-
 Rows = list[tuple[RowKey, bytes]]
 
 
@@ -64,19 +63,21 @@ class Taking:
         append, messages_left, bytes_left = self.rows.append, self.left, self._bytes_left
         left: RowKey | None = None
         for row in rows:
-            key, raw = row
+            raw = row[1]
             bytes_left -= len(raw)
-            reschedule = decode_reschedule(raw) if is_reschedule(raw) else None
-            if reschedule is not None:
-                bytes_left -= self._named.bytes_of(key[1], reschedule.id)
-            if (messages_left < 1 or bytes_left < 0) and self._taken_any:
-                left = key
-                break
-            if reschedule is not None:
-                if not self.room.take(key[1]):
+            if messages_left < 1 or bytes_left < 0 or is_reschedule(raw):
+                key = row[0]
+                reschedule = decode_reschedule(raw) if is_reschedule(raw) else None
+                if reschedule is not None:
+                    bytes_left -= self._named.bytes_of(key[1], reschedule.id)
+                if (messages_left < 1 or bytes_left < 0) and self._taken_any:
                     left = key
                     break
-                self.reschedules.append((key, reschedule))
+                if reschedule is not None:
+                    if not self.room.take(key[1]):
+                        left = key
+                        break
+                    self.reschedules.append((key, reschedule))
             self._taken_any = True
             messages_left -= 1
             append(row)

@@ -89,8 +89,7 @@ class InFlight(msgspec.Struct, frozen=True):
 
 class _Planned(msgspec.Struct, frozen=True):
     """A selection, the records that it makes, and the time that both were made for. `lacks`: it was made
-    ahead of time, and a target was not known: it is of no use. Its rows are not kept decoded: what is made
-    next would find no warm memory.
+    ahead of time, and a target was not known: it is of no use.
     """
 
     selection: Selection

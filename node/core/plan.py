@@ -10,12 +10,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Set as AbstractSet
-from itertools import chain
+from itertools import chain, groupby
 from operator import itemgetter
 
 import msgspec
 
-from delayline.names import ClusterNames, raw_source_format, source
+from delayline.names import ClusterNames, source
 from delayline.outcome_kinds import OutcomeKind
 from delayline.recurrence import Occurrence, Recurrence, Turn, UnknownTimeZoneError, first_turn, next_turn
 from delayline.rejects import Code, ParkCode, RejectCode
@@ -24,8 +24,6 @@ from delayline.wire import (
     Reschedule,
     dead_letter_headers,
     deferred_headers,
-    delivery_headers,
-    user_headers,
 )
 from node.core.outcome_record import Decided, OutcomeRecord, encode_outcome
 from node.core.poison import Poison
@@ -37,6 +35,7 @@ from node.core.ports import (
     SelectionTargets,
     TargetSnapshot,
 )
+from node.core.records import Deliveries, PlannedRecords
 from node.core.sizes import batch_bytes, too_large
 from node.core.written_back import (
     LONGEST_PARK_MS,
@@ -52,8 +51,18 @@ from store.answers import Answer
 from store.awaited import Predecessor
 from store.keys import RowKey
 from store.moves import CONCERNED, DEFERRED, Resolution
-from store.rows import IndexEntry, RejectRow, RescheduleRow, Row, ScheduledRow, decode_row
+from store.rows import (
+    IndexEntry,
+    RejectRow,
+    RescheduleRow,
+    Row,
+    ScheduledRow,
+    decode_message,
+    decode_row,
+    target_of,
+)
 from store.selection import Selection
+from store.taking import Rows
 
 RECORD_OVERHEAD_BYTES = 512
 """More than what delivery adds to a row: the service's headers and Kafka's own framing."""
@@ -72,33 +81,41 @@ LONGEST_UNKNOWN_MS = 5_000
 
 
 class Carried(msgspec.Struct, frozen=True):
-    """What a selection carries, decoded: `rows` are those of `beside`, which are late or released, and of
-    `due`. `targets`: where its messages go, to be known before it is planned.
+    """What a selection carries, as far as it is known before it is planned: the rows of `beside` are late or
+    released. `plain`: of each of them, and of each of `due`, where it goes, if that is all there is to it.
+    `targets`: where its messages go, to be known before it is planned.
     """
 
     selection: Selection
     beside: list[tuple[RowKey, bytes]]
     due: list[tuple[RowKey, bytes]]
-    rows: list[Row]
-    replayed: list[Row]
+    plain: list[str | None]
     targets: SelectionTargets
 
 
 def carried_by(selection: Selection) -> Carried:
-    """Decodes what a selection carries."""
+    """Looks at what a selection carries."""
     beside, due = selection.to_carry
-    rows = [decode_row(raw) for _, raw in chain(beside, due)]
-    replayed = [decode_row(raw) for _, raw in selection.replayed]
+    topics: dict[str, str] = {}
+    plain = [_plain_target(decode_row(raw), topics) for _, raw in chain(beside, due)]
     last_due_ms = max((key[0] for key, _ in (*beside[-1:], *due[-1:])), default=0)
-    targets = SelectionTargets(_topics(rows), last_due_ms)
-    if replayed:
+    targets = SelectionTargets(topics.keys(), last_due_ms)
+    if selection.replayed:
+        replayed = {topic for _, raw in selection.replayed if (topic := target_of(raw)) is not None}
         last_replayed_ms = selection.replayed[-1][0][0]
-        targets = SelectionTargets(targets.topics, last_due_ms, _topics(replayed), last_replayed_ms)
-    return Carried(selection, beside, due, rows, replayed, targets)
+        targets = SelectionTargets(targets.topics, last_due_ms, replayed, last_replayed_ms)
+    return Carried(selection, beside, due, plain, targets)
 
 
-def _topics(rows: list[Row]) -> set[str]:
-    return {row.target_topic for row in rows if isinstance(row, ScheduledRow)}
+def _plain_target(row: Row, topics: dict[str, str]) -> str | None:
+    """Where a row goes, if it is to be delivered as it is, once, to whatever partition: most of them. Adds
+    the target of any message to `topics`, and returns that one: there is no other one for each row.
+    """
+    if not isinstance(row, ScheduledRow):
+        return None
+    topic = topics.setdefault(row.target_topic, row.target_topic)
+    is_plain = row.recurrence is None and row.target_partition == ANY_PARTITION and row.expire_at_ms is None
+    return topic if is_plain else None
 
 
 class Plan:
@@ -115,14 +132,14 @@ class Plan:
         max_parks: int,
         stamp: Stamp,
     ) -> None:
-        self.records: list[Outgoing] = []
+        self._deliveries = Deliveries(names.buffer, now_ms)
+        self.records = PlannedRecords(self._deliveries)
         self.written_back = WrittenBack(names.buffer, now_ms, targets, stamp)
         self._decided: Counter[Decided] = Counter()
         self._letters = 0
         self._replayed = 0
         self._names = names
         self._buffer = names.buffer
-        self._source_format = raw_source_format(names.buffer)
         self._lane = lane
         self._epoch = epoch
         self._now_ms = now_ms
@@ -133,41 +150,52 @@ class Plan:
 
     def add(self, carried: Carried) -> None:
         """Plans the whole selection; the hot path of delivery."""
-        selection, beside, due, rows = carried.selection, carried.beside, carried.due, carried.rows
+        selection, beside, due, plain = carried.selection, carried.beside, carried.due, carried.plain
         self._paused = selection.paused_targets
         chosen = [*beside, *due]
         open_topics = self._open_topics(carried)
         skipped_to, first_due = selection.skip_to, len(beside)
         if skipped_to is not None:
             end = first_due + bisect_right(due, skipped_to, key=itemgetter(0))
-            for (key, raw), row in zip(chosen[first_due:end], rows[first_due:end], strict=True):
-                self._skip(key, row, len(raw), selection)
+            for key, raw in chosen[first_due:end]:
+                self._skip(key, decode_row(raw), len(raw), selection)
             del chosen[first_due:end]
-            rows = rows[:first_due] + rows[end:]
-        append, deliver = self.records.append, self._delivery
-        for (key, raw), row in zip(chosen, rows, strict=True):
-            if isinstance(row, ScheduledRow):
-                if row.recurrence is not None:
-                    self._recur(key, row, row.recurrence, len(raw))
-                elif (
-                    row.target_partition == ANY_PARTITION
-                    and row.expire_at_ms is None
-                    and row.target_topic in open_topics
-                ):
-                    append(deliver(key, row))
-                else:
-                    self._deliver_or_park(key, row, len(raw))
-            elif isinstance(row, RejectRow):
-                self._dead_letter(key, row, _DEAD_LETTERED, row.code, row.detail)
-            else:
-                self._reschedule(key, row, selection.resolutions.get(key))
-        for (key, raw), row in zip(selection.replayed, carried.replayed, strict=True):
-            assert isinstance(row, ScheduledRow), "the selection takes messages only"
-            self._replay(key, row, len(raw))
+            plain = plain[:first_due] + plain[end:]
+        if open_topics.issuperset(plain):
+            self.records.deliver(chosen, open_topics.intersection(plain))
+        else:
+            self._add_one_by_one(chosen, plain, open_topics, selection)
+        for key, raw in selection.replayed:
+            self._replay(key, decode_message(raw), len(raw))
         for answer in selection.answers:
             self._answer(answer)
         self.written_back.carry(selection.carries)
-        self.records += self.written_back.records
+        for record in self.written_back.records:
+            self.records.append(record)
+
+    def _add_one_by_one(
+        self,
+        chosen: Rows,
+        plain: list[str | None],
+        open_topics: set[str],
+        selection: Selection,
+    ) -> None:
+        """Plans rows of which some are more than a plain delivery, or go where it has to be asked for."""
+        for may_go, group in groupby(zip(chosen, plain, strict=True), lambda one: one[1] in open_topics):
+            if may_go:
+                rows, topics = zip(*group, strict=True)
+                self.records.deliver(list(rows), open_topics.intersection(topics))
+                continue
+            for (key, raw), _ in group:
+                row = decode_row(raw)
+                if isinstance(row, RejectRow):
+                    self._dead_letter(key, row, _DEAD_LETTERED, row.code, row.detail)
+                elif isinstance(row, RescheduleRow):
+                    self._reschedule(key, row, selection.resolutions.get(key))
+                elif row.recurrence is not None:
+                    self._recur(key, row, row.recurrence, len(raw))
+                else:
+                    self._deliver_or_park(key, row, len(raw))
 
     def decided(self) -> dict[Decided, int]:
         """How often it decides each thing. What is plainly delivered is not counted one by one: it is what is
@@ -183,7 +211,7 @@ class Plan:
         """Those of the topics that take a record of any of the selection's rows, with a key or without."""
         if self._poison:
             return set()
-        largest_row_bytes = max((len(raw) for _, raw in chain(carried.beside, carried.due)), default=0)
+        largest_row_bytes = max(map(len, map(itemgetter(1), chain(carried.beside, carried.due))), default=0)
         size_bytes = largest_row_bytes + RECORD_OVERHEAD_BYTES
         return {
             topic
@@ -210,7 +238,7 @@ class Plan:
             self._park_unattempted(key, row, *why, LONGEST_PARK_MS)
             return False
         as_of = row if stands_for_ms is None else msgspec.structs.replace(row, scheduled_for_ms=stands_for_ms)
-        record = self._delivery(key, as_of)
+        record = self._deliveries.record(key, as_of)
         problem = self._problem(record, size_bytes)
         if self._poison and (problem is None or problem[0] in _MAY_PASS):
             problem = self._poisoned(key, writes_back=is_paused or problem is not None) or problem
@@ -276,7 +304,7 @@ class Plan:
         """Delivers a message again, for an operator: whether it has expired since does not matter, and
         nothing follows from it.
         """
-        record = self._delivery(key, msgspec.structs.replace(row, attempt=row.attempt + 1))
+        record = self._deliveries.record(key, msgspec.structs.replace(row, attempt=row.attempt + 1))
         problem = self._problem(record, size_bytes) or self._poisoned(key, writes_back=False)
         if problem is None:
             self.records.append(record)
@@ -344,21 +372,6 @@ class Plan:
         if self._targets.problem(topic, partition, record.key, at_most_bytes) is None:
             return None
         return self._targets.problem(topic, partition, record.key, batch_bytes(record))
-
-    def _delivery(self, key: RowKey, row: ScheduledRow) -> Outgoing:
-        root = row.root
-        headers = delivery_headers(
-            user_headers(row.headers),
-            row.id,
-            self._source_format % key[1:] if root is None else root.encode(),
-            row.scheduled_for_ms,
-            row.attempt,
-            row.occurrence,
-        )
-        target_key = row.key if row.target_key is None else row.target_key[0]
-        return Outgoing(
-            row.target_topic, row.target_partition, target_key, row.value, headers, self._now_ms, key
-        )
 
     def _dead_letter(self, key: RowKey, row: Row, outcome: OutcomeKind, code: str, detail: str) -> None:
         why = dead_letter_headers((), source=self._root(key, row), code=code, detail=detail)

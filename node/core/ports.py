@@ -4,7 +4,7 @@ them in the simulation. The store is the fifth port (store/kv.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
@@ -37,6 +37,18 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
     headers: list[Header]
     timestamp_ms: int
     row: RowKey | None
+
+
+class Records(Protocol):
+    """What one transaction sends, in order. Iterated over again, it gives the same."""
+
+    @property
+    def topics(self) -> AbstractSet[str]:
+        """Where all of them go."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Outgoing]: ...
 
 
 class Unanswered(Exception):
@@ -89,7 +101,7 @@ class Commit(Protocol):
 class Transaction(Protocol):
     """A transaction under way on one of the two transactional ids."""
 
-    def send(self, records: Sequence[Outgoing]) -> None:
+    def send(self, records: Records) -> None:
         """Hands records over, in order. Raises `RecordRefused`, `Doubtful`, `Fenced`."""
 
     def flush(self) -> Offsets:

@@ -40,8 +40,8 @@ from node.core.ports import (
     Fenced,
     KeyringSource,
     Offsets,
-    Outgoing,
     RecordRefused,
+    Records,
     Unanswered,
 )
 from node.kafka.own_checkpoints import headers_of
@@ -104,8 +104,8 @@ _NOT_ITS_OWN: Final = frozenset(
 
 T = TypeVar("T")
 
-Sent = tuple[Sequence[Outgoing], AbstractSet[PartitionId]]
-"""What was sent in a transaction, and which partitions were unavailable then."""
+Sent = tuple[AbstractSet[str], AbstractSet[PartitionId]]
+"""The topics that a transaction has sent to, and which partitions were unavailable then."""
 
 _Odd = SystemError | AttributeError
 
@@ -497,7 +497,7 @@ class KafkaTransaction:
         self._unsent: Exception | None = None  # why it never will be
         self._checkpoint: Checkpoint | None = None
         self.begun_s = time.monotonic()
-        self._sent: Sequence[Outgoing] = ()
+        self.topics: AbstractSet[str] = frozenset()  # where it has sent anything
         self._unavailable: set[PartitionId] = set()  # when it was sent
         self._known: KnownTargets = {}  # when it was sent
         self._unmarked = unmarked
@@ -508,10 +508,10 @@ class KafkaTransaction:
         self._written_back: Offsets = {}
         self._failed: tuple[str, KafkaError] | None = None  # the first failure: topic and error
 
-    def send(self, records: Sequence[Outgoing]) -> None:
+    def send(self, records: Records) -> None:
         """A local rejection does not fail the transaction, so each is looked at."""
-        self._sent = records
-        open_partitions = self._expect_open()
+        self.topics = frozenset(records.topics)
+        open_partitions = self._expect_open(records)
         produce = self._held().produce
         buffer = self._outbox._names.buffer
         on_delivery, on_written_back = self._on_delivery if self._reported else None, self._on_written_back
@@ -550,13 +550,8 @@ class KafkaTransaction:
 
     @property
     def sent(self) -> Sent:
-        """What it has sent."""
-        return self._sent, self._unavailable
-
-    @property
-    def topics(self) -> frozenset[str]:
         """Where it has sent anything."""
-        return frozenset(record.topic for record in self._sent)
+        return self.topics, self._unavailable
 
     @property
     def touched(self) -> Touched:
@@ -564,7 +559,7 @@ class KafkaTransaction:
         known = {topic: self._known[topic] for topic in self.topics if topic in self._known}
         return Touched(self.begun_s, known, None, self._unavailable)
 
-    def _expect_open(self) -> dict[str, Sequence[int]]:
+    def _expect_open(self, records: Records) -> dict[str, Sequence[int]]:
         """Of topics of which some partitions are unavailable, those that are not.
 
         Raises `Doubtful` where what was planned has been unavailable since: it would hold this transaction
@@ -576,7 +571,7 @@ class KafkaTransaction:
         self._unavailable = {(topic, number) for topic in topics for number in unavailable[topic]}
         if self._unmarked.aborted or self._unmarked.committed:
             self._expect_marked()
-        for record in self._sent if topics else ():
+        for record in records if topics else ():
             if record.topic in topics:
                 problem = targets.problem(record.topic, record.partition, record.key, 0)
                 if problem is not None and problem[0] == TARGET_UNAVAILABLE:
@@ -587,11 +582,10 @@ class KafkaTransaction:
         """What is sent where a marker lacks would be committed with what was aborted there, or what was
         committed be aborted with it. Where such a partition is unavailable, nothing is sent there.
         """
-        sent_to = self.topics
         unmarked = {
             partition_id
             for partition_id in self._unmarked.partition_ids - self._unavailable
-            if partition_id[0] in sent_to
+            if partition_id[0] in self.topics
         }
         if unmarked:
             raise Doubtful(f"what was aborted or committed in {named(unmarked)} may be open there still")
@@ -632,8 +626,8 @@ class KafkaTransaction:
         if changed is not None:
             raise Doubtful(f"{changed} was deleted, changed or unavailable while records were sent to it")
         if self._before is not None and targets.unavailable:
-            sent, unavailable = self._before
-            held_up_by = targets.changed({record.topic for record in sent}, {}, unavailable)
+            topics, unavailable = self._before
+            held_up_by = targets.changed(topics, {}, unavailable)
             if held_up_by is not None:
                 why = "; ".join(targets.troubles())
                 raise Doubtful(

@@ -18,6 +18,7 @@ from node.worker import Roster
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.cluster import Cluster
 from tests.support.keys import KEYRING, FixedKeys
+from tests.support.listed_records import ListedRecords
 from tests.support.tail import read_all
 from tests.support.waiting import becomes
 
@@ -58,7 +59,7 @@ def outgoing(topic: str, value: bytes, partition: int = ANY_PARTITION) -> Outgoi
 
 def deliver(transaction: KafkaTransaction, *records: Outgoing, flushed: bool = True) -> None:
     """All of one transaction, to its commit; without `flushed` as a small one is, which flushes once."""
-    transaction.send(records)
+    transaction.send(ListedRecords(records))
     if flushed:
         transaction.flush()
     transaction.checkpoint(sample_checkpoint())
@@ -68,7 +69,7 @@ def deliver(transaction: KafkaTransaction, *records: Outgoing, flushed: bool = T
 def sent(outbox: KafkaOutbox, *records: Outgoing) -> KafkaTransaction:
     """A transaction with these and a checkpoint, to be committed."""
     transaction = outbox.begin()
-    transaction.send(records)
+    transaction.send(ListedRecords(records))
     transaction.flush()
     transaction.checkpoint(sample_checkpoint())
     return transaction
@@ -123,7 +124,7 @@ def test_the_next_transaction_may_be_sent_while_the_one_before_commits(
     outbox.open()
     commit = sent(outbox, outgoing(cluster.target(), b"first")).commit()
     second = outbox.begin()
-    second.send([outgoing(cluster.target(), b"second")])
+    second.send(ListedRecords([outgoing(cluster.target(), b"second")]))
     second.flush()
     commit.result()
     second.checkpoint(sample_checkpoint())
@@ -146,7 +147,7 @@ def test_a_leader_that_was_succeeded_is_fenced_and_commits_nothing(
     succeeded._reported_left *= reported
     transaction = succeeded.begin()
     if sent_before:
-        transaction.send([outgoing(cluster.target(), b"too late")])
+        transaction.send(ListedRecords([outgoing(cluster.target(), b"too late")]))
         transaction.flush()
     successor.open()
     late = [outgoing(cluster.target(), b"too late %d" % number) for number in range(100)]
@@ -167,7 +168,7 @@ def test_a_leader_is_fenced_also_where_the_client_logs_it_first(
     succeeded.open()
     succeeded._reported_left = 0
     transaction = succeeded.begin()
-    transaction.send([outgoing(cluster.target(), b"too late")])
+    transaction.send(ListedRecords([outgoing(cluster.target(), b"too late")]))
     transaction.flush()
     successor.open()
     late = [outgoing(cluster.target(), b"too late %d" % number) for number in range(100)]
@@ -180,7 +181,11 @@ def test_flush_tells_where_in_the_buffer_was_written(cluster: Cluster, make_outb
     outbox.open()
     transaction = outbox.begin()
     buffer = cluster.names.buffer
-    transaction.send([outgoing(buffer, b"1", 1), outgoing(buffer, b"2", 1), outgoing(cluster.target(), b"3")])
+    transaction.send(
+        ListedRecords(
+            [outgoing(buffer, b"1", 1), outgoing(buffer, b"2", 1), outgoing(cluster.target(), b"3")]
+        )
+    )
     assert transaction.flush() == {1: [0, 1]}
 
 

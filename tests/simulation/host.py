@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from delayline.names import ClusterNames
 from delayline.settings_versions import SettingsVersions
 from delayline.signing import Keyring
-from node.core.ports import Outgoing
+from node.core.ports import Records
 from store.checkpoint import Checkpoint
 from store.operations import OperatorRequest
 from tests.simulation.coordinator import TransactionalId
@@ -112,7 +112,7 @@ class Host(Protocol):
     def vouch(self, timestamp_ms: int) -> None:
         """Raises `Violation` if a delivery at that time is early by the clock of I2."""
 
-    def heeds(self, records: Sequence[Outgoing]) -> None:
+    def heeds(self, records: Records) -> None:
         """Raises `Violation` if an operator has paused what is sent, and the process knows it."""
 
     def inspect(self, checkpoint: Checkpoint) -> None:

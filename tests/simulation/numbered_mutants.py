@@ -474,8 +474,8 @@ NUMBERED: Final = (
         (
             Edit(
                 "node.core.plan:carried_by",
-                "SelectionTargets(targets.topics, last_due_ms, _topics(replayed), last_replayed_ms)",
-                "SelectionTargets(targets.topics | _topics(replayed), last_due_ms)",
+                "SelectionTargets(targets.topics, last_due_ms, replayed, last_replayed_ms)",
+                "SelectionTargets(targets.topics | replayed, last_due_ms)",
             ),
         ),
         profile_with(operator_share=0.2),
@@ -498,7 +498,7 @@ NUMBERED: Final = (
         (
             Edit(
                 "node.core.plan:carried_by",
-                "SelectionTargets(targets.topics, last_due_ms, _topics(replayed), last_replayed_ms)",
+                "SelectionTargets(targets.topics, last_due_ms, replayed, last_replayed_ms)",
                 "targets",
             ),
         ),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from node.core.ports import Outgoing, Pauses, Unconfirmed
+from node.core.ports import Pauses, Records, Unconfirmed
 from store.operations import OperatorRequest
 from tests.simulation.host import Violation
 from tests.simulation.zookeeper import NOTICE_MS, RETRY_MS, Candidate, Ensemble
@@ -71,7 +69,7 @@ class SimulatedOperator:
         """The process is told that it is leader: what is paused by then, it has to know."""
         self._to_heed, self._planned_before = self._ensemble.pauses, 0
 
-    def heeds(self, records: Sequence[Outgoing]) -> None:
+    def heeds(self, records: Records) -> None:
         """Raises `Violation` if the leader sends what it has to know to be paused; what was planned before it
         was told may still go.
         """

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from typing import Final
 
 from delayline.partitioner import partition_for
 from delayline.rejects import RejectCode
-from node.core.ports import ANY_PARTITION, Commit, Doubtful, Fenced, Offsets, Outgoing, RecordRefused
+from node.core.ports import ANY_PARTITION, Commit, Doubtful, Fenced, Offsets, Outgoing, RecordRefused, Records
 from node.kafka.own_checkpoints import headers_of
 from store.checkpoint import Checkpoint
 from tests.simulation.coordinator import EndTxnAnswer
@@ -105,7 +104,7 @@ class SimulatedTransaction:
         self._written_back: Offsets = {}
         self._refused = False
 
-    def send(self, records: Sequence[Outgoing]) -> None:
+    def send(self, records: Records) -> None:
         rng = self._host.world.rng
         self._host.heeds(records)
         self.carried["delivered"] += sum(map(self._to_target, records))

@@ -6,7 +6,7 @@ that the scheduler runs one turn of. A process dies as a whole; the next one of 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import islice
@@ -22,7 +22,7 @@ from node.core.ports import (
     ANY_PARTITION,
     TARGET_UNAVAILABLE,
     TARGET_UNKNOWN,
-    Outgoing,
+    Records,
     SelectionTargets,
     Unanswered,
 )
@@ -282,7 +282,7 @@ class Process:
 
     # ------------------------------------------------------------------ Clock, Targets, Log
 
-    def heeds(self, records: Sequence[Outgoing]) -> None:
+    def heeds(self, records: Records) -> None:
         """See the protocol."""
         self.operator.heeds(records)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from delayline.names import ClusterNames
 from delayline.rejects import Code, RejectCode
-from node.core.ports import TARGET_UNKNOWN, Offsets, Outgoing, Pauses, SelectionTargets, Unconfirmed
+from node.core.ports import TARGET_UNKNOWN, Offsets, Outgoing, Pauses, Records, SelectionTargets, Unconfirmed
 from node.core.steps import StepDown
 from node.refusal import Refusing
 from store.checkpoint import Checkpoint, Lineage, Vector
@@ -198,7 +198,7 @@ class FakeOutbox:
     def begin(self) -> FakeOutbox:
         return self
 
-    def send(self, records: Sequence[Outgoing]) -> None:
+    def send(self, records: Records) -> None:
         self.steps.append("send")
         self.sent += records
         self.while_sent()

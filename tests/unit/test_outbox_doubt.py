@@ -17,6 +17,7 @@ from node.kafka import outbox
 from store.checkpoint import NO_LINEAGE, Checkpoint, Lineage
 from tests.support.clients import Client
 from tests.support.keys import KEYRING, FixedKeys
+from tests.support.listed_records import ListedRecords
 from tests.support.settled import Settled
 from tests.support.targets import Table
 from tests.support.waiting import eventually
@@ -49,7 +50,7 @@ def box(table: Table, monkeypatch: pytest.MonkeyPatch) -> Iterator[outbox.KafkaO
 
 def commit(transaction: Transaction, checkpoint: Checkpoint, record: Outgoing = RECORD) -> None:
     """Sends the record, and ends the transaction; raises what its commit does."""
-    transaction.send([record])
+    transaction.send(ListedRecords([record]))
     transaction.checkpoint(checkpoint)
     committed = transaction.commit()
     eventually(committed.done, "the commit is over")
@@ -157,7 +158,7 @@ def test_where_a_transaction_is_in_doubt_is_watched_before_its_fate_is_asked(
     box: outbox.KafkaOutbox, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     box.open()
-    box.begin().send([RECORD])
+    box.begin().send(ListedRecords([RECORD]))
     kept: list[set[str]] = []
     monkeypatch.setattr(Settled, "settle", lambda *_: kept.append(set(table.kept)))
     table.kept.clear()
@@ -173,7 +174,7 @@ def test_nothing_is_sent_to_what_is_open_again_since_a_transaction_began(
         box.open()
         transaction = box.begin()
     with pytest.raises(Doubtful, match="what was aborted or committed in orders/0 may be open there still"):
-        transaction.send([RECORD])
+        transaction.send(ListedRecords([RECORD]))
     assert Client.sent == []
 
 
@@ -285,7 +286,7 @@ def test_nothing_is_sent_where_what_was_committed_lacks_its_marker(
         transaction = box.begin()
     Client.sent.clear()
     with pytest.raises(Doubtful, match="in orders/0 may be open there still"):
-        transaction.send([RECORD])
+        transaction.send(ListedRecords([RECORD]))
     assert Client.sent == []
 
 
@@ -294,7 +295,7 @@ def test_what_the_next_one_of_an_id_has_sent_to_as_well_is_aborted_again(
 ) -> None:
     """The first had ended before Kafka let the next one begin, and was led then."""
     commit_in_turn(box, 2)
-    box.begin().send([RECORD])
+    box.begin().send(ListedRecords([RECORD]))
     table.be_unled_for_a_moment("orders")
     box.open()
     assert (Settled.aborted, Settled.committed) == ([(0, {PLACE})], [(1, {PLACE})])
@@ -325,7 +326,7 @@ def begun_where_an_id_is_held_up(
     table.lose_leader("orders")
     monkeypatch.setattr(Client, "hangs", True)
     transaction = box.begin()
-    transaction.send([ELSEWHERE])
+    transaction.send(ListedRecords([ELSEWHERE]))
     transaction.checkpoint(IN_DOUBT)
     return transaction
 
