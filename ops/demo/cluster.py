@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -15,7 +15,7 @@ from delayline.signing import Keyring
 from node.config import ConnectionConfig
 from ops.clients.zookeeper import read_keys
 from ops.demo.processes import NodeOptions, NodeProcess
-from ops.stack import LocalStack
+from ops.stack import SHORT_LIVED_JVM, LocalStack
 from ops.stack.ports import free_port
 from ops.topics import cluster_topics
 
@@ -30,10 +30,17 @@ class DemoCluster:
         folder: where all data and logs go.
         nodes: how many; they are called n1, n2, ...
         targets: target topics to make, with their partitions.
+        kafka_jvm: the broker's heap, collector and compiler.
     """
 
-    def __init__(self, folder: Path, nodes: int, targets: Mapping[str, int]) -> None:
-        self.stack = LocalStack(folder / "stack")
+    def __init__(
+        self,
+        folder: Path,
+        nodes: int,
+        targets: Mapping[str, int],
+        kafka_jvm: Sequence[str] = SHORT_LIVED_JVM,
+    ) -> None:
+        self.stack = LocalStack(folder / "stack", kafka_jvm=kafka_jvm)
         self.config = ConnectionConfig(bootstrap_servers=self.stack.bootstrap, zookeeper=self.stack.zookeeper)
         self.nodes = {
             f"n{number}": NodeProcess(f"n{number}", folder, port, self._options())

@@ -7,6 +7,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -47,11 +48,14 @@ transaction.abort.timed.out.transaction.cleanup.interval.ms=1000
 broker.heartbeat.interval.ms=250
 broker.session.timeout.ms=3000
 """
-_HEAP = "-Xmx1g"
-_COLLECTOR = "-XX:+UseZGC"
 # A local stack lives for minutes: the optimising compiler would take a core for the first of them, half of a
 # small machine [measured: 22 of the broker's 48 CPU seconds after 75 s of a demo].
-_COMPILER = "-XX:TieredStopAtLevel=1"
+SHORT_LIVED_JVM: Final = ("-Xmx1g", "-XX:+UseZGC", "-XX:TieredStopAtLevel=1")
+# As Kafka's own scripts start a broker (4.3.0): what figures are held against.
+SHIPPED_JVM: Final = (
+    "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
+)  # fmt: skip
 _WARM_UP_LIMIT_S = 60
 
 
@@ -62,15 +66,23 @@ class KafkaServer(Server):
         folder: the stack's data folder.
         port: for clients.
         controller_port: for the controller, which only the broker itself talks to.
-        jvm_options: further options of the broker's JVM.
+        jvm: the broker's heap, collector and compiler.
+        classes: the JVM's options to read or to write its archive of classes.
     """
 
     def __init__(
-        self, folder: Path, port: int, controller_port: int, *, jvm_options: Sequence[str] = ()
+        self,
+        folder: Path,
+        port: int,
+        controller_port: int,
+        *,
+        jvm: Sequence[str] = SHORT_LIVED_JVM,
+        classes: Sequence[str] = (),
     ) -> None:
         super().__init__("kafka", folder, port)
         self._controller_port = controller_port
-        self.jvm_options = [_HEAP, _COLLECTOR, _COMPILER, *(jvm_options or reading_options())]
+        self.jvm = jvm
+        self._classes = classes or reading_options()
 
     def serves(self) -> bool:
         """Ask it for its metadata: an active broker lists itself."""
@@ -129,7 +141,7 @@ class KafkaServer(Server):
             raise StackError(f"kafka's folder {self.data} could not be formatted: {said[-1]}")
 
     def _command(self) -> list[str]:
-        return [*self._java(*self.jvm_options), "kafka.Kafka", str(self._config)]
+        return [*self._java(*self.jvm, *self._classes), "kafka.Kafka", str(self._config)]
 
     def _java(self, *options: str) -> list[str]:
         logging_option = log4j2_option(self.log, self.data)

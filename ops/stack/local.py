@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -10,7 +11,7 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 from ops.stack.errors import StackError
-from ops.stack.kafka import KafkaServer
+from ops.stack.kafka import SHORT_LIVED_JVM, KafkaServer
 from ops.stack.ports import free_port
 from ops.stack.server import Server
 from ops.stack.zookeeper import ZooKeeperServer
@@ -31,6 +32,7 @@ class LocalStack:
         zk_tick_ms: ZooKeeper's tick; session time-outs from twice this to a minute are granted.
         kafka_port: 0: the port kept in the folder, or a free one.
         zookeeper_port: likewise.
+        kafka_jvm: the broker's heap, collector and compiler.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class LocalStack:
         zk_tick_ms: int = FAST_TICK_MS,
         kafka_port: int = 0,
         zookeeper_port: int = 0,
+        kafka_jvm: Sequence[str] = SHORT_LIVED_JVM,
     ) -> None:
         self.data_dir = data_dir.absolute()
         try:
@@ -52,7 +55,7 @@ class LocalStack:
             ) from error
         self._lock = FileLock(self.data_dir / "stack.lock")
         ports = self._ports({"kafka": kafka_port, "zookeeper": zookeeper_port, "controller": 0})
-        self.kafka = KafkaServer(self.data_dir, ports["kafka"], ports["controller"])
+        self.kafka = KafkaServer(self.data_dir, ports["kafka"], ports["controller"], jvm=kafka_jvm)
         self.zk = ZooKeeperServer(self.data_dir, ports["zookeeper"], tick_ms=zk_tick_ms)
         wanted: list[tuple[bool, Server]] = [(zookeeper, self.zk), (kafka, self.kafka)]
         self.servers: list[Server] = [server for is_wanted, server in wanted if is_wanted]

@@ -36,7 +36,7 @@ def prepare() -> None:
 
 def _run_broker(folder: Path, options: list[str]) -> None:
     print("delayline: a first run of the broker (once)", file=sys.stderr, flush=True)  # noqa: T201 - progress
-    broker = KafkaServer(folder, free_port(), free_port(), jvm_options=options)
+    broker = KafkaServer(folder, free_port(), free_port(), classes=options)
     try:
         broker.start()
     finally:
