@@ -22,6 +22,7 @@ and still has the old leader's process at the other end of a peer connection, le
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -54,6 +55,8 @@ _RETRY_S = 0.5
 _YIELD_S = 2.0
 _YIELD_POLL_S = 0.05
 _LEAVE_TIMEOUT_S = 2.0
+# Who was silent may run again once ZooKeeper, which was away, can be asked to delete its candidacy.
+_SILENT_S = 1.0
 
 Role = Literal["none", "follower", "leader"]
 
@@ -104,7 +107,8 @@ class Candidacy:
         self._wish = threading.Lock()  # `_wanted` and `_out` change together
         self._wake = threading.Event()
         self._stopping = False
-        self._gone: deque[str] = deque()  # candidacies whose process is gone, from the peers' thread
+        # Candidacies that are to be deleted, and until when that is right; from the peers' thread.
+        self._gone: deque[tuple[str, float]] = deque()
         self._guid: str | None = None  # the own thread's, as is all below
         self._seen: dict[str, Candidate] = {}
         self._leader: str | None = None  # the znode that was last seen to lead
@@ -126,7 +130,7 @@ class Candidacy:
 
     def start(self) -> None:
         """Start the threads; the node stands once it calls `enter`."""
-        self._peers.start(self._on_gone)
+        self._peers.start(self._on_gone, self._on_silent)
         self._session.subscribe(self._on_session)
         self._thread.start()
 
@@ -186,7 +190,11 @@ class Candidacy:
         self._wake.set()
 
     def _on_gone(self, name: str) -> None:
-        self._gone.append(name)
+        self._gone.append((name, math.inf))
+        self._wake.set()
+
+    def _on_silent(self, name: str) -> None:
+        self._gone.append((name, time.monotonic() + _SILENT_S))
         self._wake.set()
 
     # -- the candidacy's thread
@@ -314,8 +322,10 @@ class Candidacy:
 
     def _delete_gone(self) -> None:
         while self._gone:
-            # The name holds a GUID and a sequence number, so it can never be another candidacy's.
-            self._delete(self._gone[0])
+            name, until_s = self._gone[0]
+            if time.monotonic() < until_s:
+                # The name holds a GUID and a sequence number, so it can never be another candidacy's.
+                self._delete(name)
             self._gone.popleft()
 
     def _delete(self, name: str) -> None:

@@ -9,6 +9,12 @@ alone proves nothing; the attempt to connect again does:
   connection is accepted: the kernel does that for a stopped process. The candidacy lasts as long as its
   session.
 
+While a connection stands, whoever was connected to says each `BEAT_S` that it runs. That it says so no more
+proves nothing either, and may be over the next moment; but who leads and does not run delivers nothing, and
+with its candidacy nothing is lost but what a failover takes, since Kafka fences. So after a silence it loses
+its turn, if that can be done at once. What has never beaten on a connection is of an older version, which
+never does.
+
 A refusal counts only from an address where the very candidacy has greeted: a wrong address or a firewall
 refuses as well. An answer from another *node* is a wrong address (two nodes advertise the same one) and
 proves nothing. Whoever can answer at a peer address can have a candidacy deleted; that costs a failover, no
@@ -19,7 +25,10 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
+
+BEAT: Final = b"\n"
+BEAT_S: Final = 0.1
 
 _MAGIC = "delayline-peer/1"
 _NO_CANDIDACY = "-"
@@ -59,11 +68,13 @@ class Link:
         self._received = b""
         self._attempts = 0
         self._has_greeted = False
+        self._beaten_s: float | None = None  # when it last did, on this connection
 
     def connecting(self) -> None:
         """An attempt begins."""
         self.stage = "connecting"
         self._received = b""
+        self._beaten_s = None
 
     def connected(self) -> None:
         """The connection was accepted."""
@@ -82,15 +93,27 @@ class Link:
         self._attempts = 0
         return "reconnect"
 
-    def heard(self, data: bytes) -> Next:
+    def heard(self, data: bytes, now_s: float) -> Next:
         """Data came."""
         if self.stage == "greeted":
+            self._beaten_s = now_s
             return "go on"
         self._received += data
-        line, end, _ = self._received.partition(b"\n")
+        line, end, beats = self._received.partition(b"\n")
         if not end and len(self._received) < _LONGEST_GREETING:
             return "go on"
+        if beats:
+            self._beaten_s = now_s
         return self._answered(line)
+
+    def silent_since_s(self) -> float | None:
+        """When it has last beaten; None: it is not to be judged by that."""
+        return self._beaten_s if self.stage == "greeted" else None
+
+    def excuse(self, now_s: float) -> None:
+        """Nobody has listened until now."""
+        if self._beaten_s is not None:
+            self._beaten_s = now_s
 
     def next_delay_s(self) -> float:
         """How long to wait before the next attempt; longer each time."""

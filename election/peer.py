@@ -1,7 +1,13 @@
-"""Noticing within milliseconds that a process is gone: TCP connections between the candidates of a lane.
+"""Noticing within milliseconds that a process is gone, or does not run: TCP connections between the
+candidates of a lane.
 
 Every candidate listens on its peer port, and greets who connects with one line that says which candidacy
-answers. It holds a connection to each candidate ahead of it; `election.link` says what follows from its end.
+answers; then it beats. It holds a connection to each candidate ahead of it; `election.link` says what follows
+from its end, and from silence.
+
+The beat comes from this thread, so it says that the process runs, and that Python does: what holds the
+interpreter up for long, such as a read of the store that does not come back, ends it as well. It does not say
+that the brokers answer: another leader would find the same ones.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ from typing import Any, Final
 import structlog
 
 from election.errors import PortTaken
-from election.link import Link, Next, Peer, greeting
+from election.link import BEAT, BEAT_S, Link, Next, Peer, greeting
 
 log = structlog.stdlib.get_logger("delayline.peer")
 
@@ -39,33 +45,37 @@ class Peers:
     """The peer port of this process, and its connections to those ahead of it; one thread.
 
     Binds in the constructor: PortTaken. `host`: what the others are told (see `listen_address`). `port` 0:
-    any that is free; `port` then says which.
+    any that is free; `port` then says which. `silence_s`: for so long one who runs is never silent.
     """
 
-    def __init__(self, node: str, host: str, port: int) -> None:
+    def __init__(self, node: str, host: str, port: int, silence_s: float) -> None:
         self._host = host
         self._listener = _listen(host, port)
         self.port: int = self._listener.getsockname()[1]
         self._node = node
+        self._silence_s = silence_s
         self._guid: str | None = None
         self._on_gone: Callable[[str], None] = lambda _: None
+        self._on_silent: Callable[[str], None] = lambda _: None
         self._wanted: Mapping[str, Peer] = {}
         self._greeted: frozenset[str] = frozenset()
         self._links: dict[str, _Connection] = {}  # the thread's own, as is all below
         self._visitors: list[socket.socket] = []
         self._deaf_until_s: float | None = None
+        self._beats_at_s = 0.0
         self._selector = selectors.DefaultSelector()
         self._poke_in, self._poke_out = socket.socketpair()
         self._stopping = False
         self.thread = threading.Thread(target=self._run, name="peers", daemon=True)  # from `start` to `stop`
 
-    def start(self, on_gone: Callable[[str], None]) -> None:
+    def start(self, on_gone: Callable[[str], None], on_silent: Callable[[str], None]) -> None:
         """Begin to greet.
 
-        `on_gone` is called with the name of a followed candidacy whose process is gone, once, on the peers'
-        thread: it must not block.
+        `on_gone` is called with the name of a followed candidacy whose process is gone, once; `on_silent` of
+        one whose process does not run, which may be over the next moment. On the peers' thread: they must not
+        block.
         """
-        self._on_gone = on_gone
+        self._on_gone, self._on_silent = on_gone, on_silent
         for sock in (self._listener, self._poke_out):
             sock.setblocking(False)
             self._selector.register(sock, _READ)
@@ -130,8 +140,11 @@ class Peers:
                 self._reconcile()
                 self._connect_due()
                 self._listen_again()
-                for key, _ in self._selector.select(self._until_retry_s()):
+                self._beat()
+                until_s = self._until_s()
+                for key, _ in self._selector.select(self._rest_s(until_s)):
                     self._handle(key)
+                self._judge_silence(until_s)
                 self._greeted = frozenset(
                     name for name, connection in self._links.items() if connection.link.stage == "greeted"
                 )
@@ -146,10 +159,37 @@ class Peers:
         for name in wanted.keys() - self._links.keys():
             self._links[name] = _Connection(Link(name, wanted[name]))
 
-    def _until_retry_s(self) -> float | None:
-        times = (self._deaf_until_s, *(link.retry_at_s for link in self._links.values()))
-        due = [time_s for time_s in times if time_s is not None]
-        return max(0.0, min(due) - time.monotonic()) if due else None
+    def _until_s(self) -> float | None:
+        """When there is something to do, at the latest; None: only when something comes."""
+        links = self._links.values()
+        times = [self._deaf_until_s, *(one.retry_at_s for one in links)]
+        times.append(self._beats_at_s if self._visitors else None)
+        since_s = (one.link.silent_since_s() for one in links)
+        times += [None if at_s is None else at_s + self._silence_s for at_s in since_s]
+        return min((time_s for time_s in times if time_s is not None), default=None)
+
+    @staticmethod
+    def _rest_s(until_s: float | None) -> float | None:
+        return None if until_s is None else max(0.0, until_s - time.monotonic())
+
+    def _judge_silence(self, until_s: float | None) -> None:
+        """Who is silent is told. Where this thread comes late itself, it may be that nobody has run: then it
+        listens anew.
+        """
+        now_s = time.monotonic()
+        is_late = until_s is not None and now_s - until_s > BEAT_S
+        for connection in self._links.values():
+            since_s = connection.link.silent_since_s()
+            if since_s is None:
+                continue
+            if is_late:
+                connection.link.excuse(now_s)
+            elif now_s - since_s >= self._silence_s:
+                link, for_ms = connection.link, round((now_s - since_s) * 1000)
+                self._on_silent(link.name)
+                log.warning("peer-silent", node=link.peer.node, candidacy=link.name, for_ms=for_ms)
+                link.ended()
+                self._act(connection, "reconnect")  # it is judged again once it has beaten again
 
     def _connect_due(self) -> None:
         for connection in self._links.values():
@@ -175,6 +215,16 @@ class Peers:
 
     # -- those who connect to us
 
+    def _beat(self) -> None:
+        """To all who listen. Who does not read has been told often enough."""
+        now_s = time.monotonic()
+        if not self._visitors or now_s < self._beats_at_s:
+            return
+        self._beats_at_s = now_s + BEAT_S
+        for visitor in self._visitors:
+            with suppress(OSError):  # it has gone: `_handle` finds out
+                visitor.send(BEAT)
+
     def _welcome(self) -> None:
         try:
             visitor, _ = self._listener.accept()
@@ -188,7 +238,8 @@ class Peers:
         try:
             visitor.setblocking(False)
             visitor.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # hosts that die say no goodbye
-            visitor.send(greeting(self._node, self._guid))
+            visitor.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a beat waits for no other one
+            visitor.send(greeting(self._node, self._guid) + BEAT)
         except OSError:
             visitor.close()  # it has gone already
             return
@@ -257,7 +308,7 @@ class Peers:
         data = _received(sock)
         if data is None:
             return "go on"
-        return link.heard(data) if data else link.ended()
+        return link.heard(data, time.monotonic()) if data else link.ended()
 
     def _act(self, connection: _Connection, what: Next) -> None:
         if what == "go on":

@@ -231,6 +231,13 @@ class NodeConfig(ConnectionConfig):
         le=65535,
         description="its port for them",
     )
+    peer_silence_ms: int = Field(
+        default=400,
+        ge=200,
+        le=60_000,
+        description="who is ahead in the election, and says no more for so long that it runs, loses "
+        "its turn; with more than the session timeout, only with its session",
+    )
     http_host: Text = Field(
         default="127.0.0.1",
         description="where other nodes, commands and whatever watches this node reach it: an address, or a "

@@ -230,7 +230,8 @@ class Node:
         self._halt.wait()
 
     def _listen(self) -> Peers:
-        return Peers(self._config.node_id, self._config.peer_host, self._config.peer_port)
+        config = self._config
+        return Peers(config.node_id, config.peer_host, config.peer_port, config.peer_silence_ms / 1000)
 
     def _has_turn(self, ground: Ground) -> bool:
         """Waits for this node's turn to make its view anew, where another version has left a store. False if

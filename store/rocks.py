@@ -169,6 +169,7 @@ class RocksStore:
         """Makes a folder with the files as they are between two writes, all that was written flushed: hard
         links, but for the small ones. They stay as they are. Raises as `flush` does.
         """
+        self.flush()  # which lets other threads run; the rest does not (rocksdict 0.3.29)
         try:
             rocksdict.Checkpoint(self._db).create_checkpoint(str(folder))
         except Exception as error:

@@ -20,6 +20,7 @@ from tests.support.traffic import Traffic
 from tests.support.waiting import eventually
 
 HOUR_MS = 3_600_000
+LONGEST_SESSION_S = 60.0
 
 
 def _latest_ms(cluster: Cluster, node_id: str) -> int:
@@ -82,6 +83,23 @@ def test_a_leader_paused_past_its_session_commits_nothing_more(cluster: Cluster,
     assert [one.node for one in cluster.leaderships()] == [leader_id, follower_id], (
         "nothing of the first leadership after the second has begun"
     )
+
+
+def test_a_leader_that_stands_still_is_replaced_though_its_session_lasts(cluster: Cluster) -> None:
+    """The session outlives the test's patience: only the beats that are missed can end this leadership."""
+    for node_id in ("a", "b"):
+        cluster.start(node_id, session_timeout_s=LONGEST_SESSION_S)
+    leader_id, follower_id = cluster.wait_candidates(2)
+    still = cluster.process(leader_id)
+    with Traffic(cluster) as traffic:
+        cluster.wait_delivered(60)
+        still.pause()
+        assert cluster.wait_leadership(2).node == follower_id
+        cluster.wait_delivered(len(cluster.delivered) + 60)
+        still.resume()
+        cluster.wait_state(leader_id, NodeState.FOLLOWER)
+        ledger = traffic.stop()
+    check_exactly_once(cluster, ledger)
 
 
 def test_a_leader_cut_off_from_zookeeper_delivers_until_it_is_fenced(cluster: Cluster) -> None:

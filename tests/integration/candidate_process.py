@@ -74,7 +74,7 @@ def main() -> None:
     if given["yield_s"] is not None:
         election.candidacy._YIELD_S = given["yield_s"]
     session = Session({"hosts": given["zookeeper"]}, given["session_timeout_s"])
-    peers = Peers(given["node"], HOST, given["peer_port"])
+    peers = Peers(given["node"], HOST, given["peer_port"], given["silence_s"])
     path = Znodes(given["cluster"]).candidates(0)
     candidacy = Candidacy(session, path, peers, node=given["node"], host=HOST, on_change=say_state)
     ended = threading.Event()

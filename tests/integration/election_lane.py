@@ -28,6 +28,9 @@ _ROOT = Path(__file__).parents[2]
 Line = dict[str, Any]
 
 
+NEVER_SILENT_S = 60.0
+
+
 class CandidateProcess:
     """One candidate (tests/integration/candidate_process.py) and all that it has said."""
 
@@ -38,7 +41,8 @@ class CandidateProcess:
         zookeeper: str,
         session_timeout_s: float,
         peer_port: int,
-        yield_s: float | None = None,
+        yield_s: float | None,
+        silence_s: float,
     ) -> None:
         self.node = node
         self.lines: list[Line] = []
@@ -50,6 +54,7 @@ class CandidateProcess:
             "session_timeout_s": session_timeout_s,
             "peer_port": peer_port,
             "yield_s": yield_s,
+            "silence_s": silence_s,
         }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.integration.candidate_process", json.dumps(given)],
@@ -137,19 +142,31 @@ class Lane:
     """The candidates of one lane in the order they were started."""
 
     def __init__(
-        self, zookeeper: str, cluster: str, session_timeout_s: float, yield_s: float | None = None
+        self,
+        zookeeper: str,
+        cluster: str,
+        session_timeout_s: float,
+        yield_s: float | None = None,
+        silence_s: float = NEVER_SILENT_S,
     ) -> None:
         self.zookeeper = zookeeper
         self.cluster = cluster
         self.session_timeout_s = session_timeout_s
         self.yield_s = yield_s
+        self.silence_s = silence_s
         self.path = Znodes(cluster).candidates(0)
         self.started: list[CandidateProcess] = []
 
     def begin(self, node: str, peer_port: int = 0) -> CandidateProcess:
         """Start a candidate without waiting for anything."""
         candidate = CandidateProcess(
-            self.cluster, node, self.zookeeper, self.session_timeout_s, peer_port, self.yield_s
+            self.cluster,
+            node,
+            self.zookeeper,
+            self.session_timeout_s,
+            peer_port,
+            self.yield_s,
+            self.silence_s,
         )
         self.started.append(candidate)
         return candidate

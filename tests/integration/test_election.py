@@ -12,6 +12,7 @@ import pytest
 
 from ops.stack import LocalStack
 from tests.integration.election_lane import (
+    NEVER_SILENT_S,
     PATIENCE_S,
     CandidateProcess,
     Lane,
@@ -25,6 +26,7 @@ from tests.stacks import Stack
 # Long enough that whatever happens sooner did not happen by its end.
 LONG_SESSION_S = 60.0
 SHORT_SESSION_S = 2.0
+SILENCE_S = 0.4
 AT_ONCE_S = 5.0
 # What would happen at once has not happened after this.
 NO_CHANGE_S = 2.0
@@ -38,8 +40,13 @@ NewLane = Callable[..., Lane]
 def new_lane(cluster_name: str) -> Iterator[NewLane]:
     lanes: list[Lane] = []
 
-    def new(zookeeper: str, session_timeout_s: float, yield_s: float | None = None) -> Lane:
-        lanes.append(Lane(zookeeper, cluster_name, session_timeout_s, yield_s))
+    def new(
+        zookeeper: str,
+        session_timeout_s: float,
+        yield_s: float | None = None,
+        silence_s: float = NEVER_SILENT_S,
+    ) -> Lane:
+        lanes.append(Lane(zookeeper, cluster_name, session_timeout_s, yield_s, silence_s))
         return lanes[-1]
 
     yield new
@@ -160,7 +167,18 @@ def test_one_who_left_can_stand_again_at_the_end_of_the_queue(lane: Lane) -> Non
 # -- a process that is paused
 
 
-def test_a_paused_leader_is_succeeded_only_after_its_session(stack: Stack, new_lane: NewLane) -> None:
+def test_a_paused_leader_is_succeeded_once_its_peers_miss_its_beats(stack: Stack, new_lane: NewLane) -> None:
+    lane = new_lane(stack.zookeeper, LONG_SESSION_S, silence_s=SILENCE_S)
+    first, second = lane.join_all("n1", "n2")
+    paused_ns = first.pause()
+    assert gap_ms(second.until("leader"), paused_ns) < 1000 * (SILENCE_S + AT_ONCE_S)
+    first.resume()
+    assert first.until("follower")["leader"] == "n2"
+
+
+def test_a_paused_leader_whose_beats_are_not_missed_is_succeeded_only_after_its_session(
+    stack: Stack, new_lane: NewLane
+) -> None:
     lane = new_lane(stack.zookeeper, SHORT_SESSION_S)
     first, second = lane.join_all("n1", "n2")
     paused_ns = first.pause()

@@ -27,7 +27,7 @@ class Node:
     def __init__(self, zookeeper: str, path: str, name: str) -> None:
         self.states: queue.SimpleQueue[ElectionState] = queue.SimpleQueue()
         self.session = AnswerLost({"hosts": zookeeper}, 10)
-        self.peers = Peers(name, HOST, 0)
+        self.peers = Peers(name, HOST, 0, silence_s=60)
         self.candidacy = Candidacy(
             self.session, path, self.peers, node=name, host=HOST, on_change=self.states.put
         )

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from election.errors import PortTaken
-from election.link import Peer
+from election.link import BEAT, Peer
 from election.peer import Peers
 from ops.stack.ports import free_port
 from tests.integration.election_lane import eventually
@@ -27,6 +27,7 @@ NAME = f"{GUID}-0000000001"
 VERDICT_S = 5.0
 # No verdict comes of what takes a few milliseconds to come to one.
 NO_VERDICT_S = 0.5
+SILENCE_S = 0.3
 
 
 class ScriptedPeer:
@@ -64,8 +65,9 @@ class Watcher:
 
     def __init__(self) -> None:
         self.verdicts: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.peers = Peers("n2", HOST, 0)
-        self.peers.start(self.verdicts.put)
+        self.silent: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.peers = Peers("n2", HOST, 0, SILENCE_S)
+        self.peers.start(self.verdicts.put, self.silent.put)
 
     def follow(self, port: int) -> None:
         self.peers.follow({NAME: Peer("n1", GUID, HOST, port)})
@@ -78,11 +80,16 @@ class Watcher:
             return self.verdicts.get(timeout=VERDICT_S) == NAME
         return False
 
+    def finds_it_silent(self) -> bool:
+        with suppress(queue.Empty):
+            return self.silent.get(timeout=VERDICT_S) == NAME
+        return False
+
     def finds_nothing(self) -> bool:
         with suppress(queue.Empty):
             self.verdicts.get(timeout=NO_VERDICT_S)
             return False
-        return True
+        return self.silent.empty()
 
 
 @pytest.fixture
@@ -223,14 +230,45 @@ def test_peers_greet_with_the_candidacy_they_have_now(watcher: Watcher) -> None:
 
 
 def test_peers_find_each_other(watcher: Watcher) -> None:
-    other = Peers("n1", HOST, 0)
+    other = Peers("n1", HOST, 0, SILENCE_S)
     other.introduce(GUID)
-    other.start(lambda _: None)
+    other.start(lambda _: None, lambda _: None)
     watcher.follow(other.port)
     watcher.until_greeted()
     other.stop()
     other.join()
     assert watcher.finds_it_gone()
+
+
+def test_who_beats_and_stops_is_silent_and_not_gone(watcher: Watcher, greeted: ScriptedPeer) -> None:
+    greeted.say(BEAT)
+    assert watcher.finds_it_silent()
+    assert watcher.verdicts.empty()
+
+
+def test_who_is_silent_is_told_once_until_it_beats_again(watcher: Watcher, greeted: ScriptedPeer) -> None:
+    greeted.say(BEAT)
+    watcher.finds_it_silent()
+    greeted.greet()
+    assert watcher.finds_nothing()
+    greeted.say(BEAT)
+    assert watcher.finds_it_silent()
+
+
+def test_who_has_never_beaten_is_not_silent(watcher: Watcher, greeted: ScriptedPeer) -> None:
+    """A node of an older version."""
+    assert watcher.finds_nothing()
+
+
+def test_those_who_run_hear_each_other(watcher: Watcher) -> None:
+    other = Peers("n1", HOST, 0, SILENCE_S)
+    other.introduce(GUID)
+    other.start(lambda _: None, lambda _: None)
+    watcher.follow(other.port)
+    watcher.until_greeted()
+    assert watcher.finds_nothing()
+    other.stop()
+    other.join()
 
 
 def test_a_crowd_of_visitors_is_bounded_and_the_newest_are_greeted(watcher: Watcher) -> None:
@@ -286,11 +324,11 @@ def test_visitors_wait_without_a_busy_loop_until_there_are_file_descriptors(watc
 
 def test_a_taken_port_is_named(watcher: Watcher) -> None:
     with pytest.raises(PortTaken, match=f"peer port {watcher.peers.port} at 127.0.0.1"):
-        Peers("n3", HOST, watcher.peers.port)
+        Peers("n3", HOST, watcher.peers.port, SILENCE_S)
 
 
 def test_a_peer_host_that_means_this_host_alone_is_reached_from_nowhere_else() -> None:
-    peers = Peers("a", "localhost", 0)
+    peers = Peers("a", "localhost", 0, SILENCE_S)
     try:
         assert ipaddress.ip_address(peers._listener.getsockname()[0]).is_loopback
         with socket.create_connection(("localhost", peers.port)) as connection:

@@ -4,9 +4,10 @@ import errno
 
 import pytest
 
-from election.link import Link, Peer, greeting
+from election.link import BEAT, Link, Peer, greeting
 
 GUID, OTHER_GUID = "a" * 32, "b" * 32
+NOW_S = 100.0
 
 
 def connected() -> Link:
@@ -18,7 +19,7 @@ def connected() -> Link:
 
 def greeted() -> Link:
     link = connected()
-    assert link.heard(greeting("n1", GUID)) == "go on"
+    assert link.heard(greeting("n1", GUID), NOW_S) == "go on"
     assert link.stage == "greeted"
     return link
 
@@ -59,8 +60,8 @@ def test_a_reconnect_that_ends_without_a_greeting_means_nothing() -> None:
 
 @pytest.mark.parametrize("guid", [OTHER_GUID, None])
 def test_another_candidacy_of_the_same_node_means_gone(guid: str | None) -> None:
-    assert lost().heard(greeting("n1", guid)) == "gone"
-    assert connected().heard(greeting("n1", guid)) == "gone"
+    assert lost().heard(greeting("n1", guid), NOW_S) == "gone"
+    assert connected().heard(greeting("n1", guid), NOW_S) == "gone"
 
 
 @pytest.mark.parametrize(
@@ -69,19 +70,19 @@ def test_another_candidacy_of_the_same_node_means_gone(guid: str | None) -> None
 )
 def test_what_another_node_or_program_says_means_nothing(answer: bytes) -> None:
     link = lost()
-    assert link.heard(answer) == "retry"
+    assert link.heard(answer, NOW_S) == "retry"
     assert "check its peer_host" in link.why
 
 
 def test_a_greeting_may_come_in_pieces() -> None:
     link = connected()
     for byte in greeting("n1", GUID):
-        assert link.heard(bytes([byte])) == "go on"
+        assert link.heard(bytes([byte]), NOW_S) == "go on"
     assert link.stage == "greeted"
 
 
 def test_what_a_greeted_peer_says_afterwards_is_ignored() -> None:
-    assert greeted().heard(greeting("n1", OTHER_GUID)) == "go on"
+    assert greeted().heard(greeting("n1", OTHER_GUID), NOW_S) == "go on"
 
 
 def test_attempts_get_rarer_up_to_one_a_second_and_begin_anew_after_a_greeting() -> None:
@@ -94,6 +95,37 @@ def test_attempts_get_rarer_up_to_one_a_second_and_begin_anew_after_a_greeting()
     assert (delays_s[0], delays_s[-1]) == (0.0005, 1.0)
     link.connecting()
     link.connected()
-    link.heard(greeting("n1", GUID))
+    link.heard(greeting("n1", GUID), NOW_S)
     link.ended()
     assert link.next_delay_s() == 0.00025
+
+
+def test_what_has_never_beaten_is_not_judged_by_its_silence() -> None:
+    assert greeted().silent_since_s() is None
+
+
+def test_a_beat_is_heard_with_the_greeting_and_after_it() -> None:
+    link = connected()
+    link.heard(greeting("n1", GUID) + BEAT, NOW_S)
+    assert link.silent_since_s() == NOW_S
+    link.heard(BEAT * 3, NOW_S + 1)
+    assert link.silent_since_s() == NOW_S + 1
+
+
+def test_what_beats_is_judged_anew_on_each_connection() -> None:
+    link = greeted()
+    link.heard(BEAT, NOW_S)
+    link.ended()
+    link.connecting()
+    link.connected()
+    link.heard(greeting("n1", GUID), NOW_S + 1)
+    assert link.silent_since_s() is None
+
+
+def test_who_has_not_listened_begins_anew() -> None:
+    link = greeted()
+    link.excuse(NOW_S)
+    assert link.silent_since_s() is None
+    link.heard(BEAT, NOW_S)
+    link.excuse(NOW_S + 5)
+    assert link.silent_since_s() == NOW_S + 5
