@@ -21,11 +21,13 @@ from bench.scenarios.scraped import WATCHED, Scraped
 from bench.scenarios.snapshot import Rebuild
 from bench.scenarios.troubled import TROUBLES, Troubled
 from bench.scenarios.yardstick import Yardstick
+from ops.demo.faults import Kill, Pause
 from ops.errors import OperatorError
 
 MILLION: Final = 1_000_000
 CONTROLS: Final = 50_000
 KILLS: Final = 20
+HANGS: Final = 10
 ROOM_BYTES: Final = 2 * 10**9
 ROOM_OF_A_MESSAGE_BYTES: Final = 2_200
 """With an id: in the log 480, in a store that is being compacted twice 550, and as much again in the log of
@@ -122,5 +124,8 @@ def profile(name: str, rounds: int) -> Profile:
             ("ingest-random-10m", Ingest("random", 10 * MILLION)),
             ("ingest-ids-10m", Ingest("random", 10 * MILLION, ids=True)),
         ]
-    failovers = [(f"failover-{rate}", RepeatedFailover(rate, KILLS)) for rate in (1_000, 10_000)]
+    failovers = [
+        *((f"failover-{rate}", RepeatedFailover("gap", rate, KILLS, Kill)) for rate in (1_000, 10_000)),
+        ("hung-1000", RepeatedFailover("hung", 1_000, HANGS, Pause)),
+    ]
     return Profile(name, rounds, scenarios, failovers)

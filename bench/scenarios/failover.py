@@ -1,8 +1,8 @@
-"""How long nothing is delivered when the leader is killed.
+"""How long nothing is delivered when the leader is killed, or stands still.
 
-Three nodes deliver a steady load; the leader gets a SIGKILL, again and again. The gap is the longest pause in
-the receipts of a read_committed consumer round the kill, as in the demo (ops/demo). What it is to be held
-against is how long the longest pause is when nobody is killed.
+Three nodes deliver a steady load; the leader gets a SIGKILL, or a SIGSTOP, again and again. The gap is the
+longest pause in the receipts of a read_committed consumer round that, as in the demo (ops/demo). What it is
+to be held against is how long the longest pause is when nothing happens to anybody.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.measured import Measured
 from delayline.names import ClusterNames
 from ops.demo.cluster import SESSION_TIMEOUT_S, DemoCluster
 from ops.demo.episode import longest_undisturbed_pause_ms, measured
-from ops.demo.faults import Kill, Scene, suffer
+from ops.demo.faults import Fault, Scene, suffer
 from ops.demo.lookout import Lookout, now_ms
 from ops.demo.measure import Stretch
 from ops.demo.receipts import Receipts
@@ -32,16 +32,19 @@ LEAD_MS: Final = 1_000
 WARM_UP_S: Final = 60.0  # until the broker's compiler has done most of its work
 CALM_S: Final = 2.0
 ENDLESS_S: Final = 3_600
-KILL_S: Final = 10  # from one to the next, at the most
+FAULT_S: Final = 10  # from one to the next, at the most
 
 
 class RepeatedFailover:
-    """So many kills at so many messages a second; on a stack of its own."""
+    """A fault so many times at so many messages a second; on a stack of its own."""
 
-    def __init__(self, rate: int, kills: int) -> None:
+    def __init__(self, name: str, rate: int, times: int, fault: type[Fault]) -> None:
+        """`name`: what the figures are called, before the rate."""
+        self._name = f"{name}.{rate}"
         self._rate = rate
-        self._kills = kills
-        self.messages = rate * kills * KILL_S
+        self._times = times
+        self._fault = fault
+        self.messages = rate * times * FAULT_S
 
     def run(self) -> Measured:
         with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
@@ -50,8 +53,9 @@ class RepeatedFailover:
             with cluster, lookout, receipts, self._load(cluster).begin():
                 scene = Scene(cluster.stack, cluster.nodes, lookout, receipts.received, SESSION_TIMEOUT_S)
                 scene.wait_healthy()
+                first_epoch = _epoch(scene)
                 time.sleep(WARM_UP_S)
-                return self._kill(scene)
+                return self._suffer(scene, first_epoch)
 
     def _load(self, cluster: DemoCluster) -> Load:
         return Load(
@@ -64,27 +68,39 @@ class RepeatedFailover:
             settings={},
         )
 
-    def _kill(self, scene: Scene) -> Measured:
+    def _suffer(self, scene: Scene, first_epoch: int) -> Measured:
         gaps_ms: list[float] = []
         calm: list[Stretch] = []
-        for _ in range(self._kills):
+        for _ in range(self._times):
             begin_ms = now_ms()
             time.sleep(CALM_S)
             calm.append(Stretch(begin_ms, now_ms()))
-            gaps_ms.append(measured(suffer(scene, Kill()), scene.received).gap_ms)
-        # What was due before the last kill has all come by now.
+            gaps_ms.append(measured(suffer(scene, self._fault()), scene.received).gap_ms)
+        unasked = _epoch(scene) - first_epoch - self._times
+        # What was due before the last fault has all come by now.
         dues_ms = [message.scheduled_for_ms for message in scene.received]
         pauses_ms = [longest_undisturbed_pause_ms([stretch], scene.received) for stretch in calm]
         offered = offered_per_s(dues_ms, Stretch(calm[0].begin_ms, calm[-1].end_ms))
-        return gaps(f"gap.{self._rate}", gaps_ms, pauses_ms, offered)
+        return gaps(self._name, gaps_ms, pauses_ms, offered, unasked)
 
 
-def gaps(name: str, gaps_ms: list[float], undisturbed_ms: list[float], offered: float) -> Measured:
-    """The gap of each kill, the longest pause before each, and what the load was."""
+def _epoch(scene: Scene) -> int:
+    leader = scene.lookout.view.leader_status
+    assert leader is not None, "healthy: one node leads"
+    return leader.epoch
+
+
+def gaps(
+    name: str, gaps_ms: list[float], undisturbed_ms: list[float], offered: float, unasked: int
+) -> Measured:
+    """The gap of each fault, the longest pause before each, what the load was, and how many leaderships there
+    were beside those that the faults have made necessary.
+    """
     return Measured(
         {
             f"{name}.p90": sorted(gaps_ms)[math.ceil(0.9 * len(gaps_ms)) - 1],
             f"{name}.max": max(gaps_ms),
+            f"{name}.unasked": float(unasked),
             f"{name}{RATE}": offered,
         },
         samples={name: gaps_ms, f"{name}.undisturbed": undisturbed_ms},

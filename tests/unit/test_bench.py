@@ -425,13 +425,13 @@ def invoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any) -> Any:
 def test_what_a_scenario_repeats_is_kept_one_by_one() -> None:
     kept: list[RunRecord] = []
     under_way(kept).measure(
-        "failover-1000", 1, lambda: gaps("gap.1000", [30.0, 10.0, 20.0], [5.0, 7.0], 999.0)
+        "failover-1000", 1, lambda: gaps("gap.1000", [30.0, 10.0, 20.0], [5.0, 7.0], 999.0, 1)
     )
     figures = kept[-1].figures
     assert figures["gap.1000"] == [30.0, 10.0, 20.0]
     assert figures["gap.1000.undisturbed"] == [5.0, 7.0]
     assert (figures["gap.1000.p90"], figures["gap.1000.max"]) == ([30.0], [30.0])
-    assert figures["gap.1000.rate"] == [999.0]
+    assert (figures["gap.1000.rate"], figures["gap.1000.unasked"]) == ([999.0], [1.0])
 
 
 def test_what_was_due_within_a_stretch_was_offered_in_it() -> None:
