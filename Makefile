@@ -15,7 +15,7 @@ help:
 	@echo "make simulate  the delivery core under seeded faults, taken up where it stopped (SEEDS=0:20000)"
 	@echo "make mutants   show that the simulation finds each clause of the rules that is left out"
 	@echo "make attack    produce requests that nobody should send, at a real node (ARGS='--seconds 3600 --seed 1')"
-	@echo "make bench     measure: throughput, lateness, failover, memory (20 minutes; bench-full: an hour)"
+	@echo "make bench     measure: throughput, lateness, failover, memory (half an hour; bench-full: an hour)"
 	@echo "make bench-compare A=RUN B=RUN  two runs side by side"
 	@echo "make bench-docs RUN=FILE  put a run's figures into docs/benchmarks.md"
 	@echo "make bench-parts  what each part of a message's way costs"

@@ -44,11 +44,11 @@ def run_command(profile: str, only: tuple[str, ...], rounds: int | None) -> None
     """Run a profile, show it, and keep it in bench/runs.
 
     With two cores, quick takes half an hour, of which the failovers, which run once, are 10 minutes. Full has
-    10 million messages, too: an hour (20 minutes with one round), and 24 GB on the disk of the folder for
-    temporary files. Troubled is ten targets of which one is in trouble: five minutes. Scraped is a node whose
-    metrics are read all the time, and by clients that hang: three minutes. Moved is one id that is moved
-    again and again: three minutes. Snapshot is a new node that takes its view from a peer, with 1 and 10
-    million pending (--only snapshot-1m): two and ten minutes.
+    10 million messages, too: over an hour (half of one with one round), and 24 GB on the disk of the folder
+    for temporary files. Troubled is ten targets of which one is in trouble: five minutes. Scraped is a node
+    whose metrics are read all the time, and by clients that hang: three minutes. Moved is one id that is
+    moved again and again: three minutes. Snapshot is a new node that takes its view from a peer, with 1 and
+    10 million pending (--only snapshot-1m): two and ten minutes.
 
     Exit code 1: a scenario has failed; the others are kept. 130: interrupted; what had ended is kept.
     """

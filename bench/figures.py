@@ -110,6 +110,7 @@ GOALS: Final = (
     Goal("lateness.50000.p99", 150),
     Goal("gap.1000", 50),
     Goal("gap.1000.max", 150),
+    Goal("gap.1000.unasked", 0),
     Goal("hung.1000", 700),
     Goal("hung.1000.unasked", 0),
     Goal("gap.10000.unasked", 0),

@@ -15,18 +15,12 @@ from bench.failure import reason
 from bench.loader import FAST
 from bench.measured import Measured
 from bench.message import VALUE_BYTES
-from bench.profiles import Profile
+from bench.profiles import WARM_UP, Profile
 from bench.record import RunRecord, machine
-from bench.scenarios.delivery import Backlog
-from bench.scenarios.lateness import Steady
 from ops.demo.cluster import SESSION_TIMEOUT_S as FAILOVER_SESSION_TIMEOUT_S
 from ops.stack import SHIPPED_JVM, LocalStack
 
 ROUNDS: Final = 3
-WARM_UP: Final = (Backlog(500_000), Steady(50_000), Steady(5_000), Steady(5_000))
-"""What is run first, and not kept: until the broker's compiler has done most of its work, half of what a
-machine of two cores does is that [measured: the p99 at 5,000/s was 84, 38, 15 and 17 ms, minute by minute].
-"""
 
 SayMeasured = Callable[[str, Measured | str], None]
 """Is told the name of a scenario that has ended, and what it has measured or why it failed."""

@@ -1,9 +1,9 @@
 """A candidacy for leader of a lane.
 
 One thread compares ZooKeeper with what should be, again and again: is my znode there, is it my session's, who
-is ahead of me? Events (watches, session changes, peers that are gone) only wake it, so that one that is
-missed, doubled or late changes nothing. There are three watches: on the own znode, which anybody may delete,
-on the one right ahead, and on the leader's, to know who it is.
+is ahead of me? Events (watches, session changes, peers that are gone or silent) only wake it, so that one
+that is missed, doubled or late changes nothing. There are three watches: on the own znode, which anybody may
+delete, on the one right ahead, and on the leader's, to know who it is.
 
 What an ElectionState is worth, since anything can happen between ZooKeeper's answer and its use:
 
@@ -22,7 +22,6 @@ and still has the old leader's process at the other end of a peer connection, le
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import deque
@@ -43,7 +42,7 @@ from election.candidates import (
     queue_position_of,
 )
 from election.errors import ElectionError, Unavailable, ZnodeMissing
-from election.link import Peer
+from election.link import BEAT_S, Peer
 from election.peer import Peers
 from election.session import Session, SessionState
 
@@ -55,8 +54,8 @@ _RETRY_S = 0.5
 _YIELD_S = 2.0
 _YIELD_POLL_S = 0.05
 _LEAVE_TIMEOUT_S = 2.0
-# Who was silent may run again once ZooKeeper, which was away, can be asked to delete its candidacy.
-_SILENT_S = 1.0
+# Who has ended the candidacy of one who was silent, ends none for that for so long.
+_SPARES_S = 20.0
 
 Role = Literal["none", "follower", "leader"]
 
@@ -80,7 +79,8 @@ class Candidacy:
 
     `path`: the znode of the lane's candidacies. `peers` start and stop with the candidacy, `host` is where
     the others reach them; `session` is the node's and outlives it. `on_change` is called with every new
-    state on the candidacy's thread and must not block.
+    state on the candidacy's thread and must not block. `is_abreast`: whether this node could go on at once
+    where the leader stands: else it ends no candidacy for a silence.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class Candidacy:
         node: str,
         host: str,
         on_change: Callable[[ElectionState], None],
+        is_abreast: Callable[[], bool],
     ) -> None:
         self.path = path
         self._session = session
@@ -99,6 +100,7 @@ class Candidacy:
         self._node = node
         self._host = host
         self._on_change = on_change
+        self._is_abreast = is_abreast
         self._state = ElectionState("none", None, now_ms())
         self._claim: _Claim | None = None  # written by the own thread only
         self._wanted = False
@@ -107,12 +109,12 @@ class Candidacy:
         self._wish = threading.Lock()  # `_wanted` and `_out` change together
         self._wake = threading.Event()
         self._stopping = False
-        # Candidacies that are to be deleted, and until when that is right; from the peers' thread.
-        self._gone: deque[tuple[str, float]] = deque()
+        self._gone: deque[str] = deque()  # candidacies whose process is gone, from the peers' thread
         self._guid: str | None = None  # the own thread's, as is all below
         self._seen: dict[str, Candidate] = {}
         self._leader: str | None = None  # the znode that was last seen to lead
         self._yield_until_s: float | None = None
+        self._spares_until_s = 0.0
         self._synced: SessionState | None = None
         self._thread = threading.Thread(target=self._run, name="candidacy", daemon=True)
 
@@ -130,7 +132,7 @@ class Candidacy:
 
     def start(self) -> None:
         """Start the threads; the node stands once it calls `enter`."""
-        self._peers.start(self._on_gone, self._on_silent)
+        self._peers.start(self._on_gone, self._wake.set)
         self._session.subscribe(self._on_session)
         self._thread.start()
 
@@ -190,11 +192,7 @@ class Candidacy:
         self._wake.set()
 
     def _on_gone(self, name: str) -> None:
-        self._gone.append((name, math.inf))
-        self._wake.set()
-
-    def _on_silent(self, name: str) -> None:
-        self._gone.append((name, time.monotonic() + _SILENT_S))
+        self._gone.append(name)
         self._wake.set()
 
     # -- the candidacy's thread
@@ -238,6 +236,7 @@ class Candidacy:
         return self._take_position(state.session_id)
 
     def _take_position(self, session_id: int) -> float | None:
+        asked_s = time.monotonic()
         position = queue_position_of(self._guid, self._children())
         if position.mine is None:
             return self._queue_up(position)
@@ -256,16 +255,23 @@ class Candidacy:
         self._claim = claim
         self._yield_until_s = None
         self._peers.introduce(self._guid)  # one who left and entered again before ZooKeeper knew of it
-        return self._take_turn(position, position.mine)
+        # Who waits for ZooKeeper may be cut off from the others as well.
+        return self._take_turn(position, position.mine, hears=time.monotonic() - asked_s < BEAT_S)
 
-    def _take_turn(self, position: QueuePosition, mine: str) -> float | None:
+    def _take_turn(self, position: QueuePosition, mine: str, *, hears: bool) -> float | None:
         for name in position.surplus:
             self._delete(name)
         if position.leads:
             self._lead(mine)
             self._peers.follow({})
             return None
-        for name in {position.ahead[0], position.ahead[-1]}:
+        right_ahead = position.ahead[-1]
+        if hears and self._may_end_silent(right_ahead):
+            self._delete(right_ahead)
+            # Where every leader is silent at times, or the network is, leadership stays for a while.
+            self._spares_until_s = time.monotonic() + _SPARES_S
+            return 0.0
+        for name in {position.ahead[0], right_ahead}:
             if self._session.exists(self._znode(name), watch=self._on_watch) is None:
                 return 0.0
         self._follow(position.ahead)
@@ -273,7 +279,10 @@ class Candidacy:
         leader = self._seen[self._leader]
         known = None if leader is UNREADABLE else leader.node
         self._become(ElectionState("follower", mine, now_ms(), known))
-        return None
+        return BEAT_S if self._peers.is_silent(right_ahead) else None
+
+    def _may_end_silent(self, name: str) -> bool:
+        return self._peers.is_silent(name) and time.monotonic() >= self._spares_until_s and self._is_abreast()
 
     def _lead(self, mine: str) -> None:
         self._leader = mine
@@ -322,10 +331,8 @@ class Candidacy:
 
     def _delete_gone(self) -> None:
         while self._gone:
-            name, until_s = self._gone[0]
-            if time.monotonic() < until_s:
-                # The name holds a GUID and a sequence number, so it can never be another candidacy's.
-                self._delete(name)
+            # The name holds a GUID and a sequence number, so it can never be another candidacy's.
+            self._delete(self._gone[0])
             self._gone.popleft()
 
     def _delete(self, name: str) -> None:

@@ -7,12 +7,12 @@ alone proves nothing; the attempt to connect again does:
 - the same node answers with another candidacy: it has started anew, the old candidacy is nobody's;
 - no answer: the process may be paused, the network cut, the host dead. Nor does it prove anything that the
   connection is accepted: the kernel does that for a stopped process. The candidacy lasts as long as its
-  session.
+  session, or until a silence is heard.
 
 While a connection stands, whoever was connected to says each `BEAT_S` that it runs. That it says so no more
 proves nothing either, and may be over the next moment; but who leads and does not run delivers nothing, and
-with its candidacy nothing is lost but what a failover takes, since Kafka fences. So after a silence it loses
-its turn, if that can be done at once. What has never beaten on a connection is of an older version, which
+with its candidacy nothing is lost but what a failover takes, since Kafka fences. So who stands right behind
+may end its candidacy while it is silent. What has never beaten on a connection is of an older version, which
 never does.
 
 A refusal counts only from an address where the very candidacy has greeted: a wrong address or a firewall
@@ -106,9 +106,14 @@ class Link:
             self._beaten_s = now_s
         return self._answered(line)
 
-    def silent_since_s(self) -> float | None:
-        """When it has last beaten; None: it is not to be judged by that."""
-        return self._beaten_s if self.stage == "greeted" else None
+    @property
+    def has_beaten(self) -> bool:
+        """Whether it has, on this connection, and goes on doing so while it runs."""
+        return self.stage == "greeted" and self._beaten_s is not None
+
+    def is_silent(self, now_s: float, silence_s: float) -> bool:
+        """Whether it has beaten, and has not for so long."""
+        return self.stage == "greeted" and self._beaten_s is not None and now_s - self._beaten_s >= silence_s
 
     def excuse(self, now_s: float) -> None:
         """Nobody has listened until now."""

@@ -56,24 +56,24 @@ class Peers:
         self._silence_s = silence_s
         self._guid: str | None = None
         self._on_gone: Callable[[str], None] = lambda _: None
-        self._on_silent: Callable[[str], None] = lambda _: None
+        self._on_silent: Callable[[], None] = lambda: None
         self._wanted: Mapping[str, Peer] = {}
         self._greeted: frozenset[str] = frozenset()
+        self._silent: frozenset[str] = frozenset()
         self._links: dict[str, _Connection] = {}  # the thread's own, as is all below
         self._visitors: list[socket.socket] = []
         self._deaf_until_s: float | None = None
-        self._beats_at_s = 0.0
+        self._beats_at_s = self._judged_s = 0.0
         self._selector = selectors.DefaultSelector()
         self._poke_in, self._poke_out = socket.socketpair()
         self._stopping = False
         self.thread = threading.Thread(target=self._run, name="peers", daemon=True)  # from `start` to `stop`
 
-    def start(self, on_gone: Callable[[str], None], on_silent: Callable[[str], None]) -> None:
+    def start(self, on_gone: Callable[[str], None], on_silent: Callable[[], None]) -> None:
         """Begin to greet.
 
-        `on_gone` is called with the name of a followed candidacy whose process is gone, once; `on_silent` of
-        one whose process does not run, which may be over the next moment. On the peers' thread: they must not
-        block.
+        `on_gone` is called with the name of a followed candidacy whose process is gone, once; `on_silent`
+        when one has become silent. On the peers' thread: they must not block.
         """
         self._on_gone, self._on_silent = on_gone, on_silent
         for sock in (self._listener, self._poke_out):
@@ -127,6 +127,10 @@ class Peers:
         """Whether the connection to a followed peer stands, and the right candidacy has answered on it."""
         return name in self._greeted
 
+    def is_silent(self, name: str) -> bool:
+        """Whether a followed peer has beaten, and does so no more: it may again the next moment."""
+        return name in self._silent
+
     def _poke(self) -> None:
         # A full buffer has been poked already; a closed one belongs to a thread that has ended.
         with suppress(OSError):
@@ -141,10 +145,9 @@ class Peers:
                 self._connect_due()
                 self._listen_again()
                 self._beat()
-                until_s = self._until_s()
-                for key, _ in self._selector.select(self._rest_s(until_s)):
+                for key, _ in self._selector.select(self._rest_s()):
                     self._handle(key)
-                self._judge_silence(until_s)
+                self._judge_silence()
                 self._greeted = frozenset(
                     name for name, connection in self._links.items() if connection.link.stage == "greeted"
                 )
@@ -159,37 +162,34 @@ class Peers:
         for name in wanted.keys() - self._links.keys():
             self._links[name] = _Connection(Link(name, wanted[name]))
 
-    def _until_s(self) -> float | None:
-        """When there is something to do, at the latest; None: only when something comes."""
-        links = self._links.values()
+    def _rest_s(self) -> float | None:
+        """How long there is nothing to do unless something comes; None: for ever."""
+        now_s, links = time.monotonic(), self._links.values()
         times = [self._deaf_until_s, *(one.retry_at_s for one in links)]
         times.append(self._beats_at_s if self._visitors else None)
-        since_s = (one.link.silent_since_s() for one in links)
-        times += [None if at_s is None else at_s + self._silence_s for at_s in since_s]
-        return min((time_s for time_s in times if time_s is not None), default=None)
+        times.append(now_s + BEAT_S if any(one.link.has_beaten for one in links) else None)
+        due = [time_s for time_s in times if time_s is not None]
+        return max(0.0, min(due) - now_s) if due else None
 
-    @staticmethod
-    def _rest_s(until_s: float | None) -> float | None:
-        return None if until_s is None else max(0.0, until_s - time.monotonic())
-
-    def _judge_silence(self, until_s: float | None) -> None:
-        """Who is silent is told. Where this thread comes late itself, it may be that nobody has run: then it
-        listens anew.
+    def _judge_silence(self) -> None:
+        """Who is silent. Where this thread has not looked for a while, it may be that nobody ran: then it
+        listens anew. It looks each `BEAT_S` as long as there is somebody to judge.
         """
         now_s = time.monotonic()
-        is_late = until_s is not None and now_s - until_s > BEAT_S
-        for connection in self._links.values():
-            since_s = connection.link.silent_since_s()
-            if since_s is None:
-                continue
-            if is_late:
+        has_listened, self._judged_s = now_s - self._judged_s < 2 * BEAT_S, now_s
+        silent = set[str]()
+        for name, connection in self._links.items():
+            if not has_listened:
                 connection.link.excuse(now_s)
-            elif now_s - since_s >= self._silence_s:
-                link, for_ms = connection.link, round((now_s - since_s) * 1000)
-                self._on_silent(link.name)
-                log.warning("peer-silent", node=link.peer.node, candidacy=link.name, for_ms=for_ms)
-                link.ended()
-                self._act(connection, "reconnect")  # it is judged again once it has beaten again
+            elif connection.link.is_silent(now_s, self._silence_s):
+                silent.add(name)
+        if len(silent) > 1 and len(silent) == sum(one.link.has_beaten for one in self._links.values()):
+            silent.clear()  # whoever hears nobody is cut off itself
+        new, self._silent = silent - self._silent, frozenset(silent)
+        for name in new:
+            log.warning("peer-silent", node=self._links[name].link.peer.node, candidacy=name)
+        if new:
+            self._on_silent()
 
     def _connect_due(self) -> None:
         for connection in self._links.values():

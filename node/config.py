@@ -233,7 +233,7 @@ class NodeConfig(ConnectionConfig):
     )
     peer_silence_ms: int = Field(
         default=400,
-        ge=200,
+        ge=400,  # one beat that is lost on the way is sent again within three
         le=60_000,
         description="who is ahead in the election, and says no more for so long that it runs, loses "
         "its turn; with more than the session timeout, only with its session",

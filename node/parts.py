@@ -105,7 +105,7 @@ class Parts:
         self.log_age = _log_age(makings, self.view, self.kafka_log)
         self._delivery_config = _delivery_config(makings, self.log_age)
         self.targets, self._lookup, self._watch = _targets(makings)
-        self.candidacy, self._mirror, self._election = _election(makings, coordination, bell, hook)
+        self.candidacy, self._mirror, self._election = _election(makings, coordination, self.view, bell, hook)
         self.contender = Contender(
             self.candidacy, self._election, bell, self._delivery_config.max_clock_skew_ms
         )
@@ -275,7 +275,7 @@ def _targets(makings: Makings) -> tuple[KafkaTargets, TargetLookup, TargetWatch]
 
 
 def _election(
-    makings: Makings, coordination: Coordination, bell: Bell, hook: Callable[[Step], None]
+    makings: Makings, coordination: Coordination, view: View, bell: Bell, hook: Callable[[Step], None]
 ) -> tuple[Candidacy, Mirror, ZooKeeperElection]:
     """What has to do with who leads."""
     config, (session, registry, peers) = makings.config, coordination
@@ -286,6 +286,7 @@ def _election(
         node=config.node_id,
         host=config.peer_host,
         on_change=lambda _: bell.ring(),
+        is_abreast=lambda: view.checkpoint is None or view.has_applied(view.checkpoint.applied),
     )
     znode = registry.mirror(config.lane)
     mirror = Mirror(znode, lambda: hook(Step.AFTER_MIRROR))

@@ -571,7 +571,7 @@ class KafkaTransaction:
         self._unavailable = {(topic, number) for topic in topics for number in unavailable[topic]}
         if self._unmarked.aborted or self._unmarked.committed:
             self._expect_marked()
-        for record in records if topics else ():
+        for record in records if topics else ():  # made once more than sent: a target is in trouble
             if record.topic in topics:
                 problem = targets.problem(record.topic, record.partition, record.key, 0)
                 if problem is not None and problem[0] == TARGET_UNAVAILABLE:

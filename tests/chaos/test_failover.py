@@ -88,7 +88,7 @@ def test_a_leader_paused_past_its_session_commits_nothing_more(cluster: Cluster,
 def test_a_leader_that_stands_still_is_replaced_though_its_session_lasts(cluster: Cluster) -> None:
     """The session outlives the test's patience: only the beats that are missed can end this leadership."""
     for node_id in ("a", "b"):
-        cluster.start(node_id, session_timeout_s=LONGEST_SESSION_S)
+        cluster.start(node_id, session_timeout_s=LONGEST_SESSION_S, peer_silence_ms=400)
     leader_id, follower_id = cluster.wait_candidates(2)
     still = cluster.process(leader_id)
     with Traffic(cluster) as traffic:

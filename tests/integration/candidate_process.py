@@ -1,10 +1,10 @@
 """A candidate in a process of its own, for the tests to kill and pause.
 
-Takes one argument, JSON: cluster, node, zookeeper, session_timeout_s, peer_port, and yield_s: for how long it
-lets a leader that has lost its session go first (null: the product's own time). Says on stdout, one JSON
-object a line, what happens to it (`at_ns` is the machine's monotonic clock, the same for every process), and
-does what the lines on its stdin say: enter, leave, confirm and within how many seconds, greeted (by all
-those ahead of it). SIGTERM and the end of stdin make it leave and end.
+Takes one argument, JSON: cluster, node, zookeeper, session_timeout_s, peer_port, silence_s, and yield_s: for
+how long it lets a leader that has lost its session go first (null: the product's own time). Says on stdout,
+one JSON object a line, what happens to it (`at_ns` is the machine's monotonic clock, the same for every
+process), and does what the lines on its stdin say: enter, leave, confirm and within how many seconds, greeted
+(by all those ahead of it). SIGTERM and the end of stdin make it leave and end.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def main() -> None:
     session = Session({"hosts": given["zookeeper"]}, given["session_timeout_s"])
     peers = Peers(given["node"], HOST, given["peer_port"], given["silence_s"])
     path = Znodes(given["cluster"]).candidates(0)
-    candidacy = Candidacy(session, path, peers, node=given["node"], host=HOST, on_change=say_state)
+    candidacy = Candidacy(
+        session, path, peers, node=given["node"], host=HOST, on_change=say_state, is_abreast=lambda: True
+    )
     ended = threading.Event()
 
     def end_with_stdin() -> None:

@@ -176,6 +176,38 @@ def test_a_paused_leader_is_succeeded_once_its_peers_miss_its_beats(stack: Stack
     assert first.until("follower")["leader"] == "n2"
 
 
+def test_a_machine_that_stood_still_deposes_nobody(stack: Stack, new_lane: NewLane) -> None:
+    """Leader and follower stop, and go on, together: who was not there to listen has heard no silence."""
+    lane = new_lane(stack.zookeeper, LONG_SESSION_S, silence_s=SILENCE_S)
+    first, second = lane.join_all("n1", "n2")
+    second.pause()
+    first.pause()
+    third = lane.begin("n3")
+    third.until("follower")  # a process begins meanwhile, which takes longer than a silence
+    second.resume()
+    first.resume()
+    assert (second.confirm(), first.confirm()) == (False, True)
+    assert (first.roles(), second.roles()) == (["leader"], ["follower"])
+
+
+def test_leaders_that_stand_still_again_and_again_are_left_to_lead(stack: Stack, new_lane: NewLane) -> None:
+    """Each of two deposes the other once: then both spare each other for a while."""
+    lane = new_lane(stack.zookeeper, LONG_SESSION_S, silence_s=SILENCE_S)
+    first, second = lane.join_all("n1", "n2")
+    for still, next_ in ((first, second), (second, first)):
+        said, next_said = len(still.lines), len(next_.lines)
+        still.pause()
+        next_.until("leader", after=next_said)
+        still.resume()
+        still.until("follower", after=said)
+        still.order("greeted")
+        still.wait(lambda line: line["event"] == "greeted", after=said)
+    said = len(second.lines)
+    first.pause()
+    with pytest.raises(AssertionError, match="did not say it"):
+        second.until("leader", timeout_s=NO_CHANGE_S, after=said)
+
+
 def test_a_paused_leader_whose_beats_are_not_missed_is_succeeded_only_after_its_session(
     stack: Stack, new_lane: NewLane
 ) -> None:
@@ -201,7 +233,7 @@ def test_a_leader_that_slept_too_long_wakes_up_behind_its_successor(stack: Stack
     assert (first.confirm(), second.confirm()) == (False, True)
 
 
-def test_a_pause_shorter_than_the_session_changes_nothing(lane: Lane) -> None:
+def test_a_pause_shorter_than_the_session_that_nobody_hears_changes_nothing(lane: Lane) -> None:
     first, second = lane.join_all("n1", "n2")
     first.pause()
     third = lane.begin("n3")

@@ -29,7 +29,13 @@ class Node:
         self.session = AnswerLost({"hosts": zookeeper}, 10)
         self.peers = Peers(name, HOST, 0, silence_s=60)
         self.candidacy = Candidacy(
-            self.session, path, self.peers, node=name, host=HOST, on_change=self.states.put
+            self.session,
+            path,
+            self.peers,
+            node=name,
+            host=HOST,
+            on_change=self.states.put,
+            is_abreast=lambda: True,
         )
         self.session.start()
         self.candidacy.start()

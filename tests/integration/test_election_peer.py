@@ -65,9 +65,9 @@ class Watcher:
 
     def __init__(self) -> None:
         self.verdicts: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.silent: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.told_silent = threading.Event()
         self.peers = Peers("n2", HOST, 0, SILENCE_S)
-        self.peers.start(self.verdicts.put, self.silent.put)
+        self.peers.start(self.verdicts.put, self.told_silent.set)
 
     def follow(self, port: int) -> None:
         self.peers.follow({NAME: Peer("n1", GUID, HOST, port)})
@@ -80,16 +80,11 @@ class Watcher:
             return self.verdicts.get(timeout=VERDICT_S) == NAME
         return False
 
-    def finds_it_silent(self) -> bool:
-        with suppress(queue.Empty):
-            return self.silent.get(timeout=VERDICT_S) == NAME
-        return False
-
     def finds_nothing(self) -> bool:
         with suppress(queue.Empty):
             self.verdicts.get(timeout=NO_VERDICT_S)
             return False
-        return self.silent.empty()
+        return not self.told_silent.is_set()
 
 
 @pytest.fixture
@@ -232,7 +227,7 @@ def test_peers_greet_with_the_candidacy_they_have_now(watcher: Watcher) -> None:
 def test_peers_find_each_other(watcher: Watcher) -> None:
     other = Peers("n1", HOST, 0, SILENCE_S)
     other.introduce(GUID)
-    other.start(lambda _: None, lambda _: None)
+    other.start(lambda _: None, lambda: None)
     watcher.follow(other.port)
     watcher.until_greeted()
     other.stop()
@@ -242,17 +237,15 @@ def test_peers_find_each_other(watcher: Watcher) -> None:
 
 def test_who_beats_and_stops_is_silent_and_not_gone(watcher: Watcher, greeted: ScriptedPeer) -> None:
     greeted.say(BEAT)
-    assert watcher.finds_it_silent()
-    assert watcher.verdicts.empty()
+    assert watcher.told_silent.wait(VERDICT_S)
+    assert (watcher.peers.is_silent(NAME), watcher.verdicts.empty()) == (True, True)
 
 
-def test_who_is_silent_is_told_once_until_it_beats_again(watcher: Watcher, greeted: ScriptedPeer) -> None:
+def test_who_beats_again_is_silent_no_more(watcher: Watcher, greeted: ScriptedPeer) -> None:
     greeted.say(BEAT)
-    watcher.finds_it_silent()
-    greeted.greet()
-    assert watcher.finds_nothing()
+    assert watcher.told_silent.wait(VERDICT_S)
     greeted.say(BEAT)
-    assert watcher.finds_it_silent()
+    eventually(lambda: not watcher.peers.is_silent(NAME))
 
 
 def test_who_has_never_beaten_is_not_silent(watcher: Watcher, greeted: ScriptedPeer) -> None:
@@ -263,7 +256,7 @@ def test_who_has_never_beaten_is_not_silent(watcher: Watcher, greeted: ScriptedP
 def test_those_who_run_hear_each_other(watcher: Watcher) -> None:
     other = Peers("n1", HOST, 0, SILENCE_S)
     other.introduce(GUID)
-    other.start(lambda _: None, lambda _: None)
+    other.start(lambda _: None, lambda: None)
     watcher.follow(other.port)
     watcher.until_greeted()
     assert watcher.finds_nothing()

@@ -46,6 +46,9 @@ from tests.support.tail import Got, Tail
 from tests.support.waiting import PATIENCE_S, becomes, eventually
 
 SESSION_TIMEOUT_S = 2.0
+NEVER_SILENT_MS = (
+    60_000  # on a busy machine a node may stand still for a moment, and nothing is to follow from it
+)
 TARGET = "target"
 
 TopicConfig = Mapping[str, str]
@@ -339,6 +342,7 @@ class Cluster(Closing):
                 "peer_host": HOST,
                 "peer_port": self._ports.setdefault(node_id, free_port()),
                 "session_timeout_s": SESSION_TIMEOUT_S,
+                "peer_silence_ms": NEVER_SILENT_MS,
                 **fields,
             }
         )

@@ -100,32 +100,54 @@ def test_attempts_get_rarer_up_to_one_a_second_and_begin_anew_after_a_greeting()
     assert link.next_delay_s() == 0.00025
 
 
-def test_what_has_never_beaten_is_not_judged_by_its_silence() -> None:
-    assert greeted().silent_since_s() is None
+SILENCE_S = 0.5
+LATER_S = NOW_S + 2 * SILENCE_S
 
 
-def test_a_beat_is_heard_with_the_greeting_and_after_it() -> None:
+def beaten() -> Link:
+    link = greeted()
+    link.heard(BEAT, NOW_S)
+    return link
+
+
+def test_what_has_never_beaten_is_never_silent() -> None:
+    link = greeted()
+    assert (link.has_beaten, link.is_silent(LATER_S, SILENCE_S)) == (False, False)
+
+
+def test_a_beat_that_comes_with_the_greeting_counts() -> None:
     link = connected()
     link.heard(greeting("n1", GUID) + BEAT, NOW_S)
-    assert link.silent_since_s() == NOW_S
-    link.heard(BEAT * 3, NOW_S + 1)
-    assert link.silent_since_s() == NOW_S + 1
+    assert (link.has_beaten, link.is_silent(LATER_S, SILENCE_S)) == (True, True)
+
+
+def test_what_has_beaten_is_silent_only_once_its_time_is_over() -> None:
+    assert not beaten().is_silent(NOW_S + SILENCE_S - 0.001, SILENCE_S)
+    assert beaten().is_silent(NOW_S + SILENCE_S, SILENCE_S)
+
+
+def test_what_beats_again_is_silent_no_more() -> None:
+    link = beaten()
+    link.heard(BEAT, LATER_S)
+    assert not link.is_silent(LATER_S, SILENCE_S)
 
 
 def test_what_beats_is_judged_anew_on_each_connection() -> None:
-    link = greeted()
-    link.heard(BEAT, NOW_S)
+    link = beaten()
     link.ended()
     link.connecting()
     link.connected()
-    link.heard(greeting("n1", GUID), NOW_S + 1)
-    assert link.silent_since_s() is None
+    link.heard(greeting("n1", GUID), NOW_S)
+    assert not link.is_silent(LATER_S, SILENCE_S)
 
 
 def test_who_has_not_listened_begins_anew() -> None:
+    link = beaten()
+    link.excuse(LATER_S)
+    assert not link.is_silent(LATER_S, SILENCE_S)
+
+
+def test_an_excuse_is_no_beat() -> None:
     link = greeted()
     link.excuse(NOW_S)
-    assert link.silent_since_s() is None
-    link.heard(BEAT, NOW_S)
-    link.excuse(NOW_S + 5)
-    assert link.silent_since_s() == NOW_S + 5
+    assert not link.has_beaten
