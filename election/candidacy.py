@@ -309,6 +309,8 @@ class Candidacy:
     def _lets_leader_go_first(self, position: QueuePosition) -> bool:
         if position.ahead or self._leader is None or not self._peers.has_greeted(self._leader):
             return False
+        if self._peers.is_silent(self._leader):
+            return False
         if self._yield_until_s is None:
             self._yield_until_s = time.monotonic() + _YIELD_S
         return time.monotonic() < self._yield_until_s

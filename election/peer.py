@@ -183,7 +183,8 @@ class Peers:
                 connection.link.excuse(now_s)
             elif connection.link.is_silent(now_s, self._silence_s):
                 silent.add(name)
-        if len(silent) > 1 and len(silent) == sum(one.link.has_beaten for one in self._links.values()):
+        beating = [one.link for one in self._links.values() if one.link.has_beaten]
+        if len(beating) > 1 and all(link.is_silent(now_s, 2 * BEAT_S) for link in beating):
             silent.clear()  # whoever hears nobody is cut off itself
         new, self._silent = silent - self._silent, frozenset(silent)
         for name in new:

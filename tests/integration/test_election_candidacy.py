@@ -19,15 +19,17 @@ from tests.stacks import Stack
 
 HOST = "127.0.0.1"
 GUID = "a" * 32
+NO_CHANGE_S = 1.0
 
 
 class Node:
     """A candidate with its session, and all its states."""
 
-    def __init__(self, zookeeper: str, path: str, name: str) -> None:
+    def __init__(self, zookeeper: str, path: str, name: str, peers: Callable[..., Peers] = Peers) -> None:
+        self.is_abreast = True
         self.states: queue.SimpleQueue[ElectionState] = queue.SimpleQueue()
         self.session = AnswerLost({"hosts": zookeeper}, 10)
-        self.peers = Peers(name, HOST, 0, silence_s=60)
+        self.peers = peers(name, HOST, 0, silence_s=60)
         self.candidacy = Candidacy(
             self.session,
             path,
@@ -35,7 +37,7 @@ class Node:
             node=name,
             host=HOST,
             on_change=self.states.put,
-            is_abreast=lambda: True,
+            is_abreast=lambda: self.is_abreast,
         )
         self.session.start()
         self.candidacy.start()
@@ -53,7 +55,7 @@ class Node:
         self.session.stop()
 
 
-NewNode = Callable[[str], Node]
+NewNode = Callable[..., Node]
 
 
 @pytest.fixture
@@ -65,13 +67,20 @@ def path(cluster_name: str) -> str:
 def new_node(stack: Stack, path: str) -> Iterator[NewNode]:
     nodes: list[Node] = []
 
-    def new(name: str) -> Node:
-        nodes.append(Node(stack.zookeeper, path, name))
+    def new(name: str, peers: Callable[..., Peers] = Peers) -> Node:
+        nodes.append(Node(stack.zookeeper, path, name, peers))
         return nodes[-1]
 
     yield new
     for node in nodes:
         node.close()
+
+
+class SilentPeers(Peers):
+    """Hears of nobody that runs."""
+
+    def is_silent(self, name: str) -> bool:
+        return True
 
 
 def fixed_guids(monkeypatch: pytest.MonkeyPatch, *guids: str) -> None:
@@ -223,3 +232,17 @@ def test_who_enters_while_it_leaves_has_an_end_to_wait_for(new_node: NewNode) ->
     node.until("leader")
     out.entering.join()
     assert not node.candidacy.leave(0), "its znode is there"
+
+
+def test_who_is_not_abreast_lets_a_silent_leader_be(new_node: NewNode) -> None:
+    leader, next_ = new_node("n1"), new_node("n2", SilentPeers)
+    leader.candidacy.enter()
+    leader.until("leader")
+    next_.is_abreast = False
+    next_.candidacy.enter()
+    next_.until("follower")
+    with pytest.raises(queue.Empty):
+        next_.states.get(timeout=NO_CHANGE_S)
+    next_.is_abreast = True  # it is looked at again, though nothing tells of it
+    next_.until("leader")
+    leader.until("none")

@@ -248,6 +248,26 @@ def test_who_beats_again_is_silent_no_more(watcher: Watcher, greeted: ScriptedPe
     eventually(lambda: not watcher.peers.is_silent(NAME))
 
 
+def test_who_hears_none_of_several_any_more_is_cut_off_itself(watcher: Watcher, peer: ScriptedPeer) -> None:
+    """One is heard for longer: once that one is silent as well, nobody counts as such."""
+    other = ScriptedPeer()
+    other_name = f"{OTHER_GUID}-0000000000"
+    watcher.peers.follow(
+        {NAME: Peer("n1", GUID, HOST, peer.port), other_name: Peer("n3", OTHER_GUID, HOST, other.port)}
+    )
+    peer.greet()
+    other.greet("n3", OTHER_GUID)
+    watcher.until_greeted()
+    eventually(lambda: watcher.peers.has_greeted(other_name))
+    other.say(BEAT)
+    peer.say(BEAT)
+    assert watcher.finds_nothing()
+    other.say(BEAT)
+    assert watcher.told_silent.wait(VERDICT_S)
+    assert (watcher.peers.is_silent(NAME), watcher.peers.is_silent(other_name)) == (True, False)
+    other.die()
+
+
 def test_who_has_never_beaten_is_not_silent(watcher: Watcher, greeted: ScriptedPeer) -> None:
     """A node of an older version."""
     assert watcher.finds_nothing()
