@@ -33,6 +33,10 @@ ops.spark.spark_session = partial(ops.spark.spark_session, compiled=False)
 _COMMAND_S: Final = 200.0
 
 
+_NEWER: Final = {"peer_silence_ms"}
+"""Settings of a node that an earlier release does not know, and refuses."""
+
+
 class Release:
     """A version of the project that lies in a folder."""
 
@@ -62,7 +66,7 @@ class Release:
     def start_node(self, config: NodeConfig, log_file: Path) -> ReleasedProgram:
         """A node with what was chosen for it: the release may not know all that there is."""
         file = log_file.with_suffix(".yaml")
-        file.write_text(yaml.safe_dump(config.model_dump(mode="json", exclude_unset=True)))
+        file.write_text(yaml.safe_dump(config.model_dump(mode="json", exclude_unset=True, exclude=_NEWER)))
         with log_file.open("ab") as log:
             return ReleasedProgram(
                 subprocess.Popen(
