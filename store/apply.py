@@ -35,9 +35,9 @@ from store.rows import (
     PendingAnswer,
     QueueEntry,
     RejectRow,
-    ScheduledRow,
     decode_carry,
     decode_index,
+    decode_message,
     decode_offset,
     decode_pending_answer,
     decode_row,
@@ -256,7 +256,7 @@ class BatchApply:
             partition, root, IndexEntry(arrival.due_ms, arrival.offset, parent, root, arrival.tag)
         )
         self._expire_later(arrival.due_ms, arrival, root)
-        row = _scheduled(arrival.raw)
+        row = decode_message(arrival.raw)
         if arrival.due_ms > row.scheduled_for_ms:  # an occurrence to come is not of long standing: no mark
             mark = ParkMark(arrival.due_ms, row.scheduled_for_ms)
             self.batch.put(keys.park_mark(partition, parent), encode(mark))
@@ -319,7 +319,7 @@ class BatchApply:
         """Has what leads to a schedule lead there again; False if something later has taken its place. What
         is done, and was followed, has nothing that leads there: it stays, whatever becomes of its chain.
         """
-        row = _scheduled(own.raw)
+        row = decode_message(own.raw)
         if row.followed:
             return True
         partition, offset, id_ = own.partition, own.offset, own.id
@@ -419,7 +419,7 @@ class BatchApply:
             if arrival.parent is None:
                 self._put_pending_answer(arrival, "schedule", id_, entry)
         origin = arrival.offset if arrival.parent is None else arrival.parent
-        moved_by = None if arrival.parent is None else _scheduled(arrival.raw).moved_by
+        moved_by = None if arrival.parent is None else decode_message(arrival.raw).moved_by
         current = IndexEntry(arrival.due_ms, arrival.offset, origin, arrival.root, arrival.tag, moved_by)
         self._set_index(index_key, current)
         if arrival.root is not None and (entry is None or entry.source == arrival.root):
@@ -718,12 +718,6 @@ class BatchApply:
 
     def _lower_expiry(self, partition: int, key: bytes) -> None:
         self.low_expiry[partition] = _lower(self.low_expiry.get(partition), key)
-
-
-def _scheduled(raw: bytes) -> ScheduledRow:
-    row = decode_row(raw)
-    assert isinstance(row, ScheduledRow), "it is a schedule's"
-    return row
 
 
 def _rejected_copy(copy: Arrival) -> Arrival:

@@ -10,7 +10,7 @@ from store import kept, keys
 from store.keys import RowKey
 from store.kv import KeyValue
 from store.operations import Replay
-from store.rows import ScheduledRow, decode_park_mark, decode_row, message_target, target_of
+from store.rows import decode_message, decode_park_mark, message_target, target_of
 from store.taking import MOST_WALKED, Rows
 
 
@@ -52,7 +52,6 @@ def replayable(kv: KeyValue, key: RowKey, raw: bytes) -> str | None:
     raw_mark = None if target is None else kv.get(keys.park_mark(*key[1:]))
     if raw_mark is None:
         return target
-    row = decode_row(raw)
-    assert isinstance(row, ScheduledRow), "it is a message"
+    row = decode_message(raw)
     mark = decode_park_mark(raw_mark)  # or what follows an occurrence: another one, of another time
     return None if row.scheduled_for_ms == mark.scheduled_for_ms else target

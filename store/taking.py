@@ -14,6 +14,7 @@ from store.rows import RescheduleRow, decode_reschedule, is_reschedule
 
 MOST_WALKED_BYTES: Final = 8 << 20
 MOST_WALKED: Final = 1_000  # rows of a replay's range, or done behind the position: apply waits meanwhile
+
 Rows = list[tuple[RowKey, bytes]]
 
 

@@ -427,8 +427,7 @@ class Plan:
             self._root(key, row), resolution.outcome, op="reschedule", id_=row.id, message=message, root=root
         )
         if resolution.raw is not None:
-            moved = decode_row(resolution.raw)
-            assert isinstance(moved, ScheduledRow), "the id index points to schedules only"
+            moved = decode_message(resolution.raw)  # the id index points to schedules only
             assert entry is not None, "the row is its own"
             follows = Predecessor(key[1], entry.offset, has_id=True, moved_by=resolution.last_request)
             self.written_back.add(key, moved, moved_request(row, key[2], root, moved, resolution), follows)

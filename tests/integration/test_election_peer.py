@@ -224,14 +224,21 @@ def test_peers_greet_with_the_candidacy_they_have_now(watcher: Watcher) -> None:
     assert greetings == [f"delayline-peer/1 n2 {GUID}\n", "delayline-peer/1 n2 -\n"]
 
 
-def test_peers_find_each_other(watcher: Watcher) -> None:
+@pytest.fixture
+def running(watcher: Watcher) -> Iterator[Peers]:
+    """Another process's, whom the watcher follows."""
     other = Peers("n1", HOST, 0, SILENCE_S)
     other.introduce(GUID)
     other.start(lambda _: None, lambda: None)
     watcher.follow(other.port)
     watcher.until_greeted()
+    yield other
     other.stop()
     other.join()
+
+
+def test_peers_find_each_other(watcher: Watcher, running: Peers) -> None:
+    running.stop()
     assert watcher.finds_it_gone()
 
 
@@ -273,15 +280,9 @@ def test_who_has_never_beaten_is_not_silent(watcher: Watcher, greeted: ScriptedP
     assert watcher.finds_nothing()
 
 
+@pytest.mark.usefixtures("running")
 def test_those_who_run_hear_each_other(watcher: Watcher) -> None:
-    other = Peers("n1", HOST, 0, SILENCE_S)
-    other.introduce(GUID)
-    other.start(lambda _: None, lambda: None)
-    watcher.follow(other.port)
-    watcher.until_greeted()
     assert watcher.finds_nothing()
-    other.stop()
-    other.join()
 
 
 def test_a_crowd_of_visitors_is_bounded_and_the_newest_are_greeted(watcher: Watcher) -> None:

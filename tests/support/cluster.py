@@ -46,9 +46,8 @@ from tests.support.tail import Got, Tail
 from tests.support.waiting import PATIENCE_S, becomes, eventually
 
 SESSION_TIMEOUT_S = 2.0
-NEVER_SILENT_MS = (
-    60_000  # on a busy machine a node may stand still for a moment, and nothing is to follow from it
-)
+# On a busy machine a node may stand still for a moment, and nothing is to follow from it.
+NEVER_SILENT_MS = 60_000
 TARGET = "target"
 
 TopicConfig = Mapping[str, str]
