@@ -39,7 +39,7 @@ class Looked(OperatorWatch):
 def test_what_was_asked_for_while_all_stood_still_is_known_before_it_goes_on() -> None:
     paused = PauseState(paused=Author("somebody", "to skip", 1))
     ensemble = Ensemble(encode(paused), None, None)
-    watch = Looked(ensemble, Znodes("delay"), 0, lambda: None, lambda _: False)
+    watch = Looked(ensemble, Znodes("delay"), 0, lambda: None, lambda _: False, lambda _: None)
     watch.refresh()
     ensemble.znodes = [encode(PauseState()), msgspec.json.encode(SKIP), None]
     watch.seen = []
