@@ -107,7 +107,7 @@ class Handovers:
         asked = wanted is not None and wanted.epoch >= checkpoint.epoch
         said, now_ms, now_s = self._said(to), time.time_ns() // 1_000_000, time.monotonic()
         sight = Sight(queue, said, own, self._business(), asked, now_ms, now_s)
-        if self._preference.hand_over_to(sight) is not None and not self._is_to_stay(state, now_ms):
+        if self._preference.hand_over_to(sight) is not None and not self._is_to_stay(state, to, now_ms):
             self._hand_over(to, checkpoint.epoch, now_ms)
 
     def _said(self, node: str) -> tuple[NodeStatus, int] | None:
@@ -120,7 +120,7 @@ class Handovers:
         except UnreadableStatus:
             return None
 
-    def _is_to_stay(self, state: ElectionState, now_ms: int) -> bool:
+    def _is_to_stay(self, state: ElectionState, to: str, now_ms: int) -> bool:
         """By what the history says. It is asked once a while: who is to stay, does for all of another."""
         if self._chosen[0] != state.znode:
             since_ms = state.since_ms - OF_A_SWITCHOVER_MS - APART_MS
@@ -131,7 +131,7 @@ class Handovers:
                 log.info("preference-waived", node=self._node, why="an operator has made this node leader")
         if not self._chosen[1]:
             entries = self._registry.history_since(now_ms - int(1000 * max(self._fit_s, self._again_s)))
-            if not is_too_soon(entries, self._lane, now_ms, self._fit_s, self._again_s):
+            if not is_too_soon(entries, self._lane, to, now_ms, self._fit_s, self._again_s):
                 return False
         self._preference.forget()
         return True

@@ -8,8 +8,8 @@ ZooKeeper elects, Kafka fences.
 It cannot go to and fro. Who is preferred follows from the candidates, and nobody hands over to any other: as
 long as the candidates stay, a lane is handed over once, and its leader is the preferred one then. Where they
 change all the time, the same candidate has to be preferred and fit for `FIT_S` under the same leader first.
-And no lane is handed over more than once in `AGAIN_S`, whatever came of it: who dies of leading takes the
-lane no more often than that.
+And no lane is handed over to the same node more than once in `AGAIN_S`, whatever came of it: who dies of
+leading takes the lane no more often than that.
 
 It decides, and asks nobody: node/handover.py does.
 """
@@ -150,10 +150,15 @@ def is_operators_choice(entries: Entries, lane: int, node: str, led_since_ms: in
     )
 
 
-def is_too_soon(entries: Entries, lane: int, now_ms: int, fit_s: float, again_s: float) -> bool:
-    """Whether a lane was handed over lately, or an operator wanted it to be: come to pass or not."""
-    rests_s = {SWITCHOVER: fit_s, BY_PREFERENCE: again_s}
+def is_too_soon(entries: Entries, lane: int, to: str, now_ms: int, fit_s: float, again_s: float) -> bool:
+    """Whether a lane was to be handed over lately: by preference to that node, or by an operator's wish to
+    any. It may have come to pass or not.
+    """
     return any(
-        entry.lane == lane and now_ms - written_ms < 1000 * rests_s.get(entry.what, 0.0)
+        entry.lane == lane
+        and (
+            (entry.what == SWITCHOVER and now_ms - written_ms < 1000 * fit_s)
+            or (entry.what == BY_PREFERENCE and entry.after == to and now_ms - written_ms < 1000 * again_s)
+        )
         for entry, written_ms in entries
     )

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from election.candidacy import ElectionState
+from election.candidacy import ElectionState, Role
 from election.candidates import Candidate
 from election.errors import Unavailable
 from election.operators import BY_PREFERENCE, SWITCHOVER, Author, HistoryEntry, Switchover
@@ -34,6 +35,7 @@ class ZooKeeper:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.answers = True
+        self.takes = True  # a switchover: nobody has asked for another one
         self.history: list[tuple[HistoryEntry, int]] = []
         self.stands: Switchover | None = None
 
@@ -53,9 +55,10 @@ class ZooKeeper:
 
     def hand_over(self, lane: int, wanted: Switchover, entry: HistoryEntry) -> bool:
         self._called(f"hand over {lane}")
-        self.history.insert(0, (entry, time.time_ns() // 1_000_000))
-        self.stands = wanted
-        return True
+        if self.takes:
+            self.history.insert(0, (entry, time.time_ns() // 1_000_000))
+            self.stands = wanted
+        return self.takes
 
     def take_back(self, lane: int, wanted: Switchover) -> None:
         self._called(f"take back {lane}")
@@ -82,12 +85,15 @@ class Stage(SimpleNamespace):
         return self.zookeeper.calls
 
 
-def staged(lanes: int = 2, *, leads: bool = True) -> Stage:
+def staged(
+    lanes: int = 2, *, role: Role = "leader", begun: bool = True, znode: str = MINE, last: str = "a"
+) -> Stage:
+    """`begun`: whether it has begun to lead. `znode`: its candidacy. `last`: whose the last checkpoint is."""
     zookeeper, now_ms = ZooKeeper(), time.time_ns() // 1_000_000
-    state = ElectionState("leader" if leads else "follower", MINE if leads else OTHER, now_ms - 600_000)
-    checkpoint = SimpleNamespace(node="a", epoch=EPOCH, delivered_up_to_ms=1)
+    state = ElectionState(role, znode, now_ms - 600_000)
+    checkpoint = SimpleNamespace(node=last, epoch=EPOCH, delivered_up_to_ms=1)
     view = SimpleNamespace(checkpoint=checkpoint, reached=lambda: SimpleNamespace(applied={}))
-    candidacy, contender = SimpleNamespace(state=state), SimpleNamespace(has_begun=leads)
+    candidacy, contender = SimpleNamespace(state=state), SimpleNamespace(has_begun=begun)
     parts: list[Any] = [zookeeper, candidacy, contender, view, lambda: QUIET]
     return Stage(zookeeper=zookeeper, handovers=Handovers("a", 1, lanes, *parts))
 
@@ -116,9 +122,15 @@ def test_it_hands_over_by_what_an_operator_would_write() -> None:
     assert wanted.author.reason == "b is the preferred leader of lane 1"
 
 
-def test_with_one_lane_and_for_a_follower_nothing_is_asked() -> None:
+def test_with_one_lane_and_for_who_does_not_lead_nothing_is_asked() -> None:
     assert staged(lanes=1).look(3) == []
-    assert staged(leads=False).look(3) == []
+    assert staged(role="follower").look(3) == []
+    assert staged(begun=False).look(3) == []
+
+
+def test_who_finds_that_another_one_leads_asks_no_further() -> None:
+    assert staged(znode="x-0000000009").look(3) == ["candidates of 1"] * 3
+    assert staged(last="c").look(3) == ["candidates of 1"] * 3
 
 
 def test_it_asks_now_and_then_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,21 +156,47 @@ def test_whom_an_operator_has_chosen_leads_on_and_asks_for_the_history_once() ->
     assert stage.look(8).count("history") == 0
 
 
+def test_who_is_to_stay_asks_for_the_history_after_another_while_alone() -> None:
+    """Two looks are a while here."""
+    stage = staged()
+    stage.zookeeper.history = [switchover(ago_s=60, what=BY_PREFERENCE, after="b")]
+    assert stage.look(8).count("history") == 1 + 8 // 2
+
+
+def test_who_finds_that_it_is_to_step_down_tries_again_after_another_while_alone() -> None:
+    stage = staged()
+    stage.zookeeper.takes = False
+    assert stage.look(8).count("hand over 1") == 8 // 2
+
+
+def by_preference(of: str, to: str, epoch: int = EPOCH) -> Switchover:
+    return Switchover(epoch, to, Author(of, f"{to} is the preferred leader of lane 1", 1), by_preference=True)
+
+
 def test_what_has_not_come_to_pass_is_taken_back_and_not_tried_again() -> None:
     stage = staged()
     stage.look(2)
-    assert stage.look(wanted=stage.zookeeper.stands)[0] == "take back 1"
+    with capture_logs() as logs:
+        assert stage.look(wanted=stage.zookeeper.stands)[0] == "take back 1"
+    assert [one["event"] for one in logs] == ["switchover-failed"]
     assert stage.zookeeper.stands is None
     assert stage.look(20).count("hand over 1") == 0
 
 
+@pytest.mark.parametrize("of", ["a", "c"])
+def test_what_has_come_to_pass_is_taken_back_by_whoever_leads_now(of: str) -> None:
+    stage = staged()
+    stage.zookeeper.stands = by_preference(of, "a", EPOCH - 1)
+    with capture_logs() as logs:
+        assert stage.look(wanted=stage.zookeeper.stands)[0] == "take back 1"
+    assert logs == []
+
+
 def test_what_a_follower_has_not_written_it_leaves_to_the_leader() -> None:
-    stage = staged(leads=False)
-    author = Author("c", "b is the preferred leader of lane 1", 1)
-    assert stage.look(wanted=Switchover(EPOCH, "b", author, by_preference=True)) == []
-    own = Switchover(EPOCH, "b", Author("a", author.reason, 1), by_preference=True)
-    stage.zookeeper.stands = own
-    assert stage.look(wanted=own) == ["take back 1"]
+    stage = staged(role="follower", begun=False, last="c")
+    assert stage.look(wanted=by_preference("c", "b")) == []
+    stage.zookeeper.stands = by_preference("a", "b", EPOCH - 1)
+    assert stage.look(wanted=stage.zookeeper.stands) == ["take back 1"]
 
 
 @pytest.mark.parametrize(("epoch", "stays"), [(EPOCH, True), (EPOCH - 1, False)])

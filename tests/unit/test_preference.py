@@ -223,12 +223,15 @@ def test_a_leader_knows_whether_an_operator_has_chosen_it(
     [
         (entry(), 299, True),
         (entry(), 301, False),
-        (entry(what=BY_PREFERENCE), 3_599, True),
-        (entry(what=BY_PREFERENCE), 3_601, False),
+        (entry(what=BY_PREFERENCE, after=PREFERRED), 3_599, True),
+        (entry(what=BY_PREFERENCE, after=PREFERRED), 3_601, False),
+        (entry(what=BY_PREFERENCE), 1, False),
+        (entry(what=BY_PREFERENCE, after=PREFERRED, lane=0), 1, False),
         (entry(lane=0), 1, False),
         (entry(what="pause", lane=None), 1, False),
+        (entry(what="replay", after=PREFERRED), 1, False),
     ],
 )
 def test_a_lane_rests_after_a_switchover(said: HistoryEntry, ago_s: int, soon: object) -> None:
-    found = is_too_soon([(said, BEGIN_MS - 1000 * ago_s)], 1, BEGIN_MS, FIT_S, 3_600)
+    found = is_too_soon([(said, BEGIN_MS - 1000 * ago_s)], 1, PREFERRED, BEGIN_MS, FIT_S, 3_600)
     assert found is soon
