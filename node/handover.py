@@ -63,7 +63,9 @@ class Handovers:
         self._fit_s, self._again_s = preference.FIT_S, preference.AGAIN_S
         self._preference = Preference(lane, lanes, self._fit_s)
         self._look_at_s = 0.0
-        self._chosen: tuple[str | None, bool] = None, False  # the candidacy, and whether an operator chose it
+        self._leadership: str | None = None  # the candidacy by which the node led when it looked last
+        self._is_chosen = False  # by an operator, for that leadership
+        self._has_said_so = False
 
     def look(self, wanted: Switchover | None) -> None:
         """Now and then: hands over, if it is time. `wanted`: what stands there and is of no account."""
@@ -92,6 +94,8 @@ class Handovers:
             log.warning("switchover-failed", node=self._node, to=over.to, epoch=over.epoch)
 
     def _look(self, state: ElectionState, wanted: Switchover | None) -> None:
+        if self._leadership != state.znode:
+            self._learn_choice(state)
         queue = {name: one.node for name, one in self._registry.candidates(self._lane).items()}
         to = self._preference.preferred(queue)
         checkpoint = self._view.checkpoint
@@ -107,7 +111,7 @@ class Handovers:
         asked = wanted is not None and wanted.epoch >= checkpoint.epoch
         said, now_ms, now_s = self._said(to), time.time_ns() // 1_000_000, time.monotonic()
         sight = Sight(queue, said, own, self._business(), asked, now_ms, now_s)
-        if self._preference.hand_over_to(sight) is not None and not self._is_to_stay(state, to, now_ms):
+        if self._preference.hand_over_to(sight) is not None and not self._is_to_stay(to, now_ms):
             self._hand_over(to, checkpoint.epoch, now_ms)
 
     def _said(self, node: str) -> tuple[NodeStatus, int] | None:
@@ -120,21 +124,26 @@ class Handovers:
         except UnreadableStatus:
             return None
 
-    def _is_to_stay(self, state: ElectionState, to: str, now_ms: int) -> bool:
-        """By what the history says. It is asked once a while: who is to stay, does for all of another."""
-        if self._chosen[0] != state.znode:
-            since_ms = state.since_ms - OF_A_SWITCHOVER_MS - APART_MS
-            entries = self._registry.history_since(since_ms)
-            chosen = is_operators_choice(entries, self._lane, self._node, state.since_ms)
-            self._chosen = state.znode, chosen
-            if chosen:
+    def _learn_choice(self, state: ElectionState) -> None:
+        """At the beginning of a leadership, when its reason is among the last entries of the history."""
+        entries = self._registry.history_since(state.since_ms - OF_A_SWITCHOVER_MS - APART_MS)
+        self._is_chosen = is_operators_choice(entries, self._lane, self._node, state.since_ms)
+        self._has_said_so = False
+        self._leadership = state.znode
+
+    def _is_to_stay(self, to: str, now_ms: int) -> bool:
+        """Asked once a while: who is to stay, does for all of another."""
+        if self._is_chosen:
+            is_to_stay = True
+            if not self._has_said_so:
                 log.info("preference-waived", node=self._node, why="an operator has made this node leader")
-        if not self._chosen[1]:
+            self._has_said_so = True
+        else:
             entries = self._registry.history_since(now_ms - int(1000 * max(self._fit_s, self._again_s)))
-            if not is_too_soon(entries, self._lane, to, now_ms, self._fit_s, self._again_s):
-                return False
-        self._preference.forget()
-        return True
+            is_to_stay = is_too_soon(entries, self._lane, to, now_ms, self._fit_s, self._again_s)
+        if is_to_stay:
+            self._preference.forget()
+        return is_to_stay
 
     def _hand_over(self, to: str, epoch: int, now_ms: int) -> None:
         author = Author(self._node, f"{to} is the preferred leader of lane {self._lane}", now_ms)

@@ -129,13 +129,13 @@ def test_with_one_lane_and_for_who_does_not_lead_nothing_is_asked() -> None:
 
 
 def test_who_finds_that_another_one_leads_asks_no_further() -> None:
-    assert staged(znode="x-0000000009").look(3) == ["candidates of 1"] * 3
-    assert staged(last="c").look(3) == ["candidates of 1"] * 3
+    assert staged(znode="x-0000000009").look(3) == ["history", *["candidates of 1"] * 3]
+    assert staged(last="c").look(3) == ["history", *["candidates of 1"] * 3]
 
 
 def test_it_asks_now_and_then_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handover, "LOOK_EVERY_S", 60.0)
-    assert staged().look(5) == ["candidates of 1", "member b"]
+    assert staged().look(5) == ["history", "candidates of 1", "member b"]
 
 
 def test_where_zookeeper_does_not_answer_nothing_is_known() -> None:
@@ -151,16 +151,29 @@ def test_where_zookeeper_does_not_answer_nothing_is_known() -> None:
 def test_whom_an_operator_has_chosen_leads_on_and_asks_for_the_history_once() -> None:
     stage = staged()
     stage.zookeeper.history = [switchover(ago_s=600.1)]
+    with capture_logs() as logs:
+        calls = stage.look(8)
+    assert [calls.count(what) for what in ("hand over 1", "history")] == [0, 1]
+    assert calls[0] == "history"
+    assert [one["event"] for one in logs] == ["preference-waived"]
+
+
+def test_a_choice_that_could_not_be_read_is_read_later() -> None:
+    stage = staged()
+    stage.zookeeper.history = [switchover(ago_s=600.1)]
+    stage.zookeeper.answers = False
+    assert stage.look() == ["history"]
+    stage.zookeeper.answers = True
     calls = stage.look(8)
     assert [calls.count(what) for what in ("hand over 1", "history")] == [0, 1]
-    assert stage.look(8).count("history") == 0
 
 
 def test_who_is_to_stay_asks_for_the_history_after_another_while_alone() -> None:
     """Two looks are a while here."""
     stage = staged()
     stage.zookeeper.history = [switchover(ago_s=60, what=BY_PREFERENCE, after="b")]
-    assert stage.look(8).count("history") == 1 + 8 // 2
+    calls = stage.look(8)
+    assert [calls.count(what) for what in ("hand over 1", "history")] == [0, 1 + 8 // 2]
 
 
 def test_who_finds_that_it_is_to_step_down_tries_again_after_another_while_alone() -> None:
