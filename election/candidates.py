@@ -86,6 +86,17 @@ def queue_position_of(guid: str | None, children: Iterable[str]) -> QueuePositio
     return QueuePosition(own[0], tuple(queue[: queue.index(own[0])]), tuple(own[1:]))
 
 
+def preferred_of(nodes: Iterable[str], lane: int, lanes: int) -> str | None:
+    """Which of a lane's candidates is to lead it, if all are well; None if there are none, and in a cluster
+    of one lane, where none is better than another.
+
+    It follows from the candidates alone, so that all who know them agree. Where the same machines run every
+    lane, under ids that sort alike in each, the lanes go round the machines.
+    """
+    ranked = sorted(set(nodes))
+    return ranked[lane % len(ranked)] if lanes > 1 and ranked else None
+
+
 def _sequence(name: str) -> int:
     # After 2^31 - 1 ZooKeeper counts on from -2^31; for that a lane would need a candidacy a second for 68
     # years.

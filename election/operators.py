@@ -22,6 +22,10 @@ HISTORY_FORMAT: Final = 1
 BULK_FORMAT: Final = 1
 REQUEST_FORMAT: Final = 1
 
+SWITCHOVER: Final = "switchover"
+BY_PREFERENCE: Final = "switchover by preference"
+"""What the history calls an operator's, and a leader's own: each of them begins with the first."""
+
 
 class Author(msgspec.Struct, frozen=True):
     """Who wants it, why, and since when (epoch time)."""
@@ -39,11 +43,15 @@ class PauseState(msgspec.Struct, frozen=True):
 
 
 class Switchover(msgspec.Struct, frozen=True):
-    """The leader of `epoch`, and no other one, is to step down: to a node, or to whoever is next."""
+    """The leader of `epoch`, and no other one, is to step down: to a node, or to whoever is next.
+
+    `by_preference`: no operator wants it, but that leader itself, since another node is the preferred one.
+    """
 
     epoch: int
     to: str | None
     author: Author
+    by_preference: bool = False
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -86,7 +94,7 @@ class UnderWay(msgspec.Struct, frozen=True):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator has changed, for the cluster's history; `lane` None: all of them."""
+    """What an operator, or a node by itself, has changed, for the history; `lane` None: all of them."""
 
     what: str
     author: Author

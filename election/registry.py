@@ -42,6 +42,7 @@ from election.operators import (
     decode_gap,
     decode_kafka,
     decode_pauses,
+    decode_switchover,
     decode_under_way,
     encode,
 )
@@ -279,6 +280,11 @@ class Registry:
         """The same, and when each was written, epoch time by the clock of ZooKeeper's server."""
         return self._read_children(self._znodes.members)
 
+    def written_member(self, node: str) -> tuple[bytes, int] | None:
+        """The same of one node; None if it is not there."""
+        found = self._look_at(self._znodes.member(node))
+        return None if found is None else (found[0], found[1].written_ms)
+
     def candidates(self, lane: int) -> dict[str, Candidate]:
         """The lane's queue by the znodes' names, the leader first."""
         found = self._read_children(self._znodes.candidates(lane))
@@ -357,9 +363,35 @@ class Registry:
 
         self._persistently(attempt)
 
+    def hand_over(self, lane: int, wanted: Switchover, entry: HistoryEntry) -> bool:
+        """The same, of the leader itself. False if it is asked to step down already: nothing of that is
+        written over. Malformed, Newer.
+        """
+        path = self._znodes.switchover(lane)
+
+        def attempt() -> bool:
+            present = self._look(path)
+            if present is not None and decode_switchover(present[0], path).epoch >= wanted.epoch:
+                return False
+            self._put(path, encode(wanted), None if present is None else present[1], entry)
+            return True
+
+        return self._persistently(attempt)
+
     def drop_switchover(self, lane: int) -> bool:
         """Nobody is to step down any more; False if nobody was."""
         return self._session.delete(self._znodes.switchover(lane))
+
+    def take_back(self, lane: int, wanted: Switchover) -> None:
+        """The same, if it is this one that stands there. Malformed, Newer."""
+        path = self._znodes.switchover(lane)
+
+        def attempt() -> None:
+            present = self._look(path)
+            if present is not None and decode_switchover(present[0], path) == wanted:
+                self._session.transact(Delete(path, present[1]))
+
+        self._persistently(attempt)
 
     def gap(self, lane: int) -> Gap | None:
         """What was given up of the lane's log last. Malformed."""
@@ -457,6 +489,25 @@ class Registry:
             return []
         found = ((f"{root}/{name}", self._look(f"{root}/{name}")) for name in names)
         return [self._entry(there[0], path) for path, there in found if there is not None]
+
+    def history_since(self, since_ms: int) -> list[tuple[HistoryEntry, int]]:
+        """What was written there since then, the last one first, each with when that was, by the clock of
+        ZooKeeper's server: an operator's may be wrong. Malformed.
+        """
+        root = self._znodes.history
+        found: list[tuple[HistoryEntry, int]] = []
+        try:
+            names = sorted(self._session.children(root), reverse=True)
+        except ZnodeMissing:
+            return found
+        for path in (f"{root}/{name}" for name in names):
+            there = self._look_at(path)
+            if there is None:
+                continue  # it was the oldest
+            if there[1].written_ms < since_ms:
+                break
+            found.append((self._entry(there[0], path), there[1].written_ms))
+        return found
 
     def _entry(self, data: bytes, path: str) -> HistoryEntry:
         """What only a newer version can read is an entry all the same."""

@@ -104,9 +104,12 @@ class Replace(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """A change of a transaction: a znode is gone; ZnodeMissing."""
+    """A change of a transaction: a znode is gone, if it has that version (-1: any); ZnodeMissing,
+    ZnodeChanged.
+    """
 
     path: str
+    version: int = -1
 
 
 class Session:
@@ -252,7 +255,7 @@ class Session:
                         change.path, change.data, sequence=change.sequence, ephemeral=change.ephemeral
                     )
                 elif isinstance(change, Delete):
-                    transaction.delete(change.path)
+                    transaction.delete(change.path, change.version)
                 else:
                     transaction.set_data(change.path, change.data, version=change.version)
             return transaction.commit_async()

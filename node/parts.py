@@ -22,6 +22,7 @@ from node.core.ports import LogAge
 from node.core.steps import Step
 from node.current_refusal import ROOM_BYTES, CurrentRefusal, disk_of
 from node.ground import Ground, Survey
+from node.handover import Handovers
 from node.health.soundings import Soundings
 from node.housekeeping import Housekeeping
 from node.http.messages import Messages, Reader, Speaker
@@ -40,6 +41,7 @@ from node.kafka.target_lookup import TargetLookup
 from node.kafka.target_watch import TargetWatch
 from node.kafka.targets import KafkaTargets
 from node.lane import LaneWorker, SystemClock
+from node.preference import Business
 from node.refusal import Refusal
 from node.snapshot.giver import GIVEN, About, Giver
 from node.snapshot.secrets import Gate, Heard, Secrets
@@ -109,7 +111,7 @@ class Parts:
         self.contender = Contender(
             self.candidacy, self._election, bell, self._delivery_config.max_clock_skew_ms
         )
-        self.operator = self._operator_watch(makings.config, coordination, bell)
+        self.operator = self._operator_watch(makings, coordination, bell)
         self.outbox = _outbox(makings, self.targets, self._election, bell)
         self.lane = LaneWorker(
             self.view,
@@ -128,10 +130,25 @@ class Parts:
         self.messages = _messages(makings, self.view, self.kafka_log, speaker)
         self.giving = _giving(makings, self.view)
 
-    def _operator_watch(self, config: NodeConfig, coordination: Coordination, bell: Bell) -> OperatorWatch:
-        session, registry, _ = coordination
+    def _operator_watch(self, makings: Makings, coordination: Coordination, bell: Bell) -> OperatorWatch:
+        config, (session, registry, _) = makings.config, coordination
         switchovers = Switchovers(config.node_id, config.lane, registry, self.contender, self.view)
-        return OperatorWatch(session, Znodes(config.cluster), config.lane, bell.ring, switchovers.heed)
+        handovers = Handovers(
+            config.node_id,
+            config.lane,
+            makings.ground.settings.settings.lanes,
+            registry,
+            self.candidacy,
+            self.contender,
+            self.view,
+            self._business,
+        )
+        znodes, heed, rest = Znodes(config.cluster), switchovers.heed, handovers.look
+        return OperatorWatch(session, znodes, config.lane, bell.ring, heed, rest)
+
+    def _business(self) -> Business:
+        operator, overdue = self.operator, self.housekeeping.overdue
+        return Business(operator.pauses(), operator.asked(), self.view.tip.operation, overdue)
 
     def _housekeeping(
         self, ground: Ground, survey: Survey, registry: Registry, current_refusal: CurrentRefusal

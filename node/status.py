@@ -11,6 +11,11 @@ from typing import Final, Self
 
 import msgspec
 
+STALE_MS: Final = 5_000
+"""A node that lives tells of itself once a second."""
+LARGEST_CLOCK_OFFSET_MS: Final = 2_000
+"""Between a status and the time at which ZooKeeper's server took it lies the way of the one to the other."""
+
 
 class NodeState(StrEnum):
     """What a node is doing."""

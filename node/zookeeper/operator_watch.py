@@ -45,15 +45,18 @@ class OperatorWatch(Worker):
         lane: int,
         changed: Callable[[], None],
         heed: Callable[[Switchover], bool],
+        rest: Callable[[Switchover | None], None],
     ) -> None:
         """`changed`: called when something is known anew. `heed`: called with a switchover while there is one
-        and it says that it is of account.
+        and it says that it is of account. `rest`: called where none is, with what stands there, whenever
+        ZooKeeper has answered.
         """
         super().__init__("operator")
         self._session = session
         self._paths = znodes.pauses, znodes.request(lane), znodes.switchover(lane)
         self._on_change = changed
         self._heed = heed
+        self._rest = rest
         self._reading = threading.Lock()
         self._pauses = Pauses()
         self._asked: OperatorRequest | None = None
@@ -90,14 +93,20 @@ class OperatorWatch(Worker):
         patience_s = LOOK_AGAIN_S
         while not self.stopping:
             self._bell.wait(patience_s)
-            try:
-                self._read()
-                patience_s = LOOK_AGAIN_S
-            except ElectionError:
-                patience_s = RETRY_S  # who needs ZooKeeper says so
+            answered = self._try_read()
+            patience_s = LOOK_AGAIN_S if answered else RETRY_S
             wanted = self._wanted  # `refresh` may read it away meanwhile
             if wanted is not None and self._heed(wanted):
                 patience_s = SWITCHING_S
+            elif answered and not self.stopping:
+                self._rest(wanted)
+
+    def _try_read(self) -> bool:
+        try:
+            self._read()
+        except ElectionError:
+            return False  # who needs ZooKeeper says so
+        return True
 
     def _read(self) -> None:
         """Reads all three znodes and watches them. One reading at a time: what is known never goes back."""

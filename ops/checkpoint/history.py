@@ -1,4 +1,6 @@
-"""Everything that has changed in a cluster: its leaderships, and what operators have done."""
+"""Everything that has changed in a cluster: its leaderships, and what operators, or a leader that hands its
+lane over by preference, have done.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from itertools import chain, pairwise
 from typing import Final
 
 from delayline.names import ClusterNames
-from election.operators import HistoryEntry
+from election.operators import SWITCHOVER, HistoryEntry
 from node.config import ConnectionConfig
 from ops.checkpoint.leaderships import leaderships
 from ops.checkpoint.show import wanted_lanes
@@ -17,13 +19,14 @@ from ops.clients.zookeeper import read_keys, registry
 from ops.errors import OperatorError
 from store.checkpoint import Checkpoint
 
-SWITCHOVER: Final = "switchover"
 SWITCHOVER_MS: Final = 90_000  # how long after it was wanted one comes to pass at most
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`lane` None: it is the whole cluster's. `who`: an operator, None if the cluster did it by itself."""
+    """`lane` None: it is the whole cluster's. `who`: an operator, or the node that has handed over by
+    preference; None if nobody wanted it.
+    """
 
     at_ms: int
     lane: int | None
@@ -94,7 +97,7 @@ def _leadership(
         None if by is None else by.author.by,
         None if last is None else _named(last),
         _named(one),
-        _why(last, one) if by is None else f"{SWITCHOVER}: {by.author.reason}",
+        _why(last, one) if by is None else f"{by.what}: {by.author.reason}",
     )
 
 

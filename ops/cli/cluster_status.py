@@ -32,6 +32,7 @@ PAUSE_COLUMNS = {
 LANE_COLUMNS = {
     "lane": "lane",
     "leader": "leader",
+    "preferred": "preferred",
     "epoch": "epoch",
     "delivered": "delivered up to",
     "blocked": "waits behind it",
@@ -64,7 +65,8 @@ def status(output: Format, *, watch: bool, **options: Any) -> None:
     not known while Kafka is away. Clock: how far the brokers' is ahead of a leader's. Health: ok, or the
     worst of silent (nothing heard of it for 5 s), refusing, clock, disk, behind, blocked. Where records wait
     behind an open transaction, "delivered up to" is of what lies before it; what waits behind it stands
-    beside that.
+    beside that. Preferred, in a cluster of several lanes: who is to lead in the leader's place; it gets the
+    lane once it has been well for five minutes and nothing is overdue.
     """
     from ops.clients.zookeeper import registry
     from ops.cluster import status
@@ -101,7 +103,7 @@ def show(output: Format, snapshot: ClusterStatus) -> None:
     else:
         show_pauses(snapshot.pauses, snapshot.held, snapshot.read_ms)
         rows = [_lane_row(lane, snapshot) for lane in snapshot.lanes]
-        without = {} if any(row["blocked"] for row in rows) else {"blocked"}
+        without = {name for name in ("preferred", "blocked") if not any(row[name] for row in rows)}
         emit(output, rows, {name: says for name, says in LANE_COLUMNS.items() if name not in without})
         _emit_members(snapshot)
     if snapshot.no_ends is not None:
@@ -208,6 +210,7 @@ def _lane_row(lane: LaneStatus, snapshot: ClusterStatus) -> dict[str, Any]:
     return {
         "lane": lane.lane,
         "leader": lane.leader,
+        "preferred": None if lane.preferred == lane.leader else lane.preferred,
         "epoch": checkpoint.epoch if checkpoint else None,
         "delivered": age(checkpoint.delivered_up_to_ms, snapshot.read_ms) if checkpoint else None,
         "followers": " ".join(lane.candidates[1:]) or None,
@@ -230,6 +233,7 @@ def _as_data(snapshot: ClusterStatus) -> dict[str, Any]:
             {
                 "lane": lane.lane,
                 "leader": lane.leader,
+                "preferred": lane.preferred,
                 "followers": list(lane.candidates[1:]),
                 "epoch": lane.checkpoint.epoch if lane.checkpoint else None,
                 "delivered_up_to_ms": lane.checkpoint.delivered_up_to_ms if lane.checkpoint else None,

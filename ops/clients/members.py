@@ -10,14 +10,10 @@ from typing import Final, Literal
 import msgspec
 
 from election.registry import Registry
-from node.status import NodeState, NodeStatus, UnreadableStatus
+from node.status import LARGEST_CLOCK_OFFSET_MS, STALE_MS, NodeState, NodeStatus, UnreadableStatus
 
-STALE_MS: Final = 5_000
-"""A node that lives tells of itself once a second."""
 LITTLE_DISK_BYTES: Final = 1 << 30
 LARGEST_SKEW_MS: Final = 500
-LARGEST_CLOCK_OFFSET_MS: Final = 2_000
-"""Between a status and the time at which ZooKeeper's server took it lies the way of the one to the other."""
 
 
 class Health(StrEnum):

@@ -13,8 +13,9 @@ from delayline.names import ClusterNames
 from election.operators import Author, HistoryEntry, PauseState
 from election.registry import Registry
 from node.config import ConnectionConfig
+from node.status import STALE_MS
 from ops.clients.kafka import KafkaAdmin
-from ops.clients.members import STALE_MS, Member, members_of
+from ops.clients.members import Member, members_of
 from ops.clients.zookeeper import registry
 from ops.errors import ConfigError, NotFoundError, OperatorError, UnavailableError
 

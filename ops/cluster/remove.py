@@ -10,7 +10,8 @@ from election.candidates import Candidate
 from election.operators import Author, HistoryEntry
 from node.config import ConnectionConfig
 from node.http.answers import Forecast
-from ops.clients.members import STALE_MS, Member, members_of
+from node.status import STALE_MS
+from ops.clients.members import Member, members_of
 from ops.clients.nodes import NodeAddress
 from ops.clients.zookeeper import registry
 from ops.errors import ConflictError, NotFoundError

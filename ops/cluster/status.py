@@ -9,6 +9,7 @@ from typing import Final
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
+from election.candidates import preferred_of
 from election.operators import PauseState
 from election.registry import Registry
 from node.config import ConnectionConfig
@@ -26,11 +27,19 @@ LONG_BLOCKED_MS: Final = 30_000
 
 @dataclass(frozen=True, slots=True)
 class LaneStatus:
-    """A lane: who leads it, who would follow, in this order, and its checkpoint as the znode mirrors it."""
+    """A lane: who leads it, who would follow, in this order, and its checkpoint as the znode mirrors it.
+    `lanes`: how many the cluster has.
+    """
 
     lane: int
     candidates: tuple[str, ...]
     checkpoint: Checkpoint | None
+    lanes: int = 1
+
+    @property
+    def preferred(self) -> str | None:
+        """Which candidate is to lead if all are well; None in a cluster of one lane."""
+        return preferred_of(self.candidates, self.lane, self.lanes)
 
     @property
     def leader(self) -> str | None:
@@ -124,7 +133,7 @@ def status(config: ConnectionConfig) -> ClusterStatus:
 def read(znodes: Registry, config: ConnectionConfig) -> ClusterStatus:
     """The same, in a session that is there."""
     settings = znodes.settings()
-    lanes = tuple(_lane(znodes, lane) for lane in range(settings.lanes))
+    lanes = tuple(_lane(znodes, lane, settings.lanes) for lane in range(settings.lanes))
     members, (pauses, _) = members_of(znodes), znodes.pauses()
     read_ms = time.time_ns() // 1_000_000  # before Kafka is asked, which may be away
     ends, no_ends = _buffer_ends(config)
@@ -139,6 +148,6 @@ def _buffer_ends(config: ConnectionConfig) -> tuple[dict[int, int] | None, str |
         return None, str(error)
 
 
-def _lane(znodes: Registry, lane: int) -> LaneStatus:
+def _lane(znodes: Registry, lane: int, lanes: int) -> LaneStatus:
     candidates = tuple(candidate.node for candidate in znodes.candidates(lane).values())
-    return LaneStatus(lane, candidates, mirrored_checkpoint(znodes, lane))
+    return LaneStatus(lane, candidates, mirrored_checkpoint(znodes, lane), lanes)

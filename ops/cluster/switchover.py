@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from election.operators import Author, HistoryEntry, Switchover
+from election.operators import SWITCHOVER, Author, HistoryEntry, Switchover
 from election.registry import Registry
 from node.config import ConnectionConfig
 from ops.clients.members import Member, members_of
@@ -46,7 +46,7 @@ def switchover(
         lane = _lane(znodes, config.cluster, lane, to)
         begun_s = time.monotonic()
         leading = _leading(znodes, lane, to, begun_s + timeout_s)
-        entry = HistoryEntry(what="switchover", author=author, lane=lane, before=leading.node, after=to)
+        entry = HistoryEntry(what=SWITCHOVER, author=author, lane=lane, before=leading.node, after=to)
         znodes.want_switchover(lane, Switchover(leading.epoch, to, author), entry)
         try:
             new = _wait_delivered(znodes, lane, leading, begun_s + timeout_s)

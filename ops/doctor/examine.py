@@ -10,9 +10,8 @@ from election.errors import ElectionError
 from election.registry import Registry
 from node.config import ConnectionConfig
 from node.http.answers import Forecast
-from node.status import NodeState, NodeStatus
+from node.status import LARGEST_CLOCK_OFFSET_MS, NodeState, NodeStatus
 from ops.clients.kafka import KafkaAdmin
-from ops.clients.members import LARGEST_CLOCK_OFFSET_MS
 from ops.clients.nodes import address_of
 from ops.clients.zookeeper import registry
 from ops.cluster.status import ClusterStatus, read

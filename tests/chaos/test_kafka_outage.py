@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from node.status import NodeState
-from ops.clients.members import STALE_MS
+from node.status import STALE_MS, NodeState
 from ops.stack import LocalStack
 from tests.support.fixtures import MakeCluster
 from tests.support.waiting import eventually

@@ -17,10 +17,9 @@ from confluent_kafka.admin import AclOperation
 import ops.clients.zookeeper
 import ops.cluster.status
 from election.candidates import Candidate
-from node.status import NodeState
+from node.status import LARGEST_CLOCK_OFFSET_MS, NodeState
 from ops import logs
 from ops.cli import cluster_status
-from ops.clients.members import LARGEST_CLOCK_OFFSET_MS
 from ops.clients.zookeeper import registry
 from ops.cluster import pause, remove
 from ops.doctor import topics

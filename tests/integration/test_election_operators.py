@@ -9,7 +9,15 @@ import msgspec
 import pytest
 
 from election.errors import Malformed, Newer, RequestWaits, ZnodeChanged, ZnodeExists, ZnodeMissing
-from election.operators import Author, HistoryEntry, PauseState, Switchover, decode_switchover
+from election.operators import (
+    BY_PREFERENCE,
+    SWITCHOVER,
+    Author,
+    HistoryEntry,
+    PauseState,
+    Switchover,
+    decode_switchover,
+)
 from election.registry import MOST_HISTORY, Registry
 from election.session import Delete, Make, Replace, Session
 from election.znodes import Znodes
@@ -204,7 +212,42 @@ def test_a_switchover_is_there_with_its_entry_until_it_is_dropped(
     assert whats(registry) == ["switchover", "switchover"]
 
 
+def test_a_leader_s_own_replaces_none_of_its_leadership_and_takes_none_but_itself_back(
+    session: Session, registry: Registry, znodes: Znodes
+) -> None:
+    path = znodes.switchover(0)
+    own = Switchover(4, "n2", AUTHOR, by_preference=True)
+    operators = Switchover(4, "n3", AUTHOR)
+    registry.want_switchover(0, Switchover(3, "n3", AUTHOR), entry(SWITCHOVER, 0))
+    assert registry.hand_over(0, own, entry(BY_PREFERENCE, 0))
+    registry.want_switchover(0, operators, entry(SWITCHOVER, 0))
+    assert not registry.hand_over(0, own, entry(BY_PREFERENCE, 0))
+    registry.take_back(0, own)
+    assert decode_switchover(session.read(path)[0], path) == operators
+    registry.take_back(0, operators)
+    registry.take_back(0, operators)
+    assert session.exists(path) is None
+    assert registry.hand_over(0, own, entry(BY_PREFERENCE, 0))
+    assert whats(registry) == [SWITCHOVER, BY_PREFERENCE, SWITCHOVER, BY_PREFERENCE]
+
+
 # -- the history
+
+
+def test_the_history_since_a_time_is_what_zookeeper_s_server_has_written_since_then(
+    session: Session, registry: Registry, znodes: Znodes
+) -> None:
+    assert registry.history_since(0) == []
+    for what in ("first", "second", "third"):
+        registry.record(entry(what))
+    names = sorted(session.children(znodes.history))
+    stats = [session.exists(f"{znodes.history}/{name}") for name in names]
+    written_ms = [stat.written_ms for stat in stats if stat is not None]
+    found = registry.history_since(written_ms[0])
+    assert [(one.what, at_ms) for one, at_ms in found] == list(
+        zip(("third", "second", "first"), reversed(written_ms), strict=True)
+    )
+    assert registry.history_since(written_ms[2] + 1) == []
 
 
 def test_the_history_holds_what_was_recorded_in_order_and_all_of_it(registry: Registry) -> None:

@@ -361,6 +361,7 @@ class Cluster(Closing):
         carried: int = 0,
         clock_offset_ms: int = 0,
         brokers_too: bool = False,
+        prefers_after_s: float = 0.0,
         **fields: Any,
     ) -> NodeProcess:
         """Starts a node as a process, without waiting for anything. See tests/support/killable_node.py."""
@@ -374,6 +375,7 @@ class Cluster(Closing):
             carried=carried,
             clock_offset_ms=clock_offset_ms,
             brokers_too=brokers_too,
+            prefers_after_s=prefers_after_s,
         )
         self._processes.append(process)
         return process

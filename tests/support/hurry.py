@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import node.contender
+import node.handover
 import node.housekeeping
 import node.inspection
 import node.kafka.checkpoints
+import node.membership
+import node.preference
+import node.zookeeper.operator_watch
 
 
 def hurry() -> None:
     """From now on, in this process."""
-    for module, name, seconds in (
+    _set(
         (node.housekeeping, "PERIOD_S", 0.2),
         (node.kafka.checkpoints, "LOOK_EVERY_S", 0.5),
         (node.inspection, "INSPECT_EVERY_S", 0.2),
         (node.contender, "SIT_OUT_S", 1.0),
-    ):
+    )
+
+
+def prefer_after(seconds: float) -> None:
+    """From now on a leader of this process hands over by preference after so long, however often."""
+    _set(
+        (node.preference, "FIT_S", seconds),
+        (node.preference, "AGAIN_S", seconds),
+        (node.handover, "LOOK_EVERY_S", 0.5),
+        (node.zookeeper.operator_watch, "LOOK_AGAIN_S", 0.5),
+        (node.membership, "PERIOD_S", 0.1),  # what a follower says is not older than the leader's last look
+    )
+
+
+def _set(*constants: tuple[Any, str, float]) -> None:
+    for module, name, seconds in constants:
         assert hasattr(module, name)
-        setattr(cast("Any", module), name, seconds)
+        setattr(module, name, seconds)

@@ -5,7 +5,8 @@ Takes one argument, JSON: `config`, the fields of a NodeConfig, and what no conf
 the step; `acknowledged`, whether the brokers must have what its transaction has sent before that; `carried`,
 how many messages a replay that is under way must have carried; `clock_offset_ms`, by which the process's
 clock is wrong until SIGUSR2, and again from the next on; `brokers_too`, whether the brokers' is wrong with
-it, as far as the process can see by its checkpoints.
+it, as far as the process can see by its checkpoints; `prefers_after_s`, after how long it hands over by
+preference, if that is to be soon.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from node.core.steps import Step
 from node.kafka.outbox import KafkaTransaction
 from node.node import Node
 from ops import logs
-from tests.support.hurry import hurry
+from tests.support.hurry import hurry, prefer_after
 
 
 class Trap:
@@ -99,6 +100,8 @@ def main() -> int:
         set_clock_wrong(given["clock_offset_ms"], brokers_too=given["brokers_too"])
     config = NodeConfig(**given["config"])
     hurry()
+    if given["prefers_after_s"]:
+        prefer_after(given["prefers_after_s"])
     trap = Trap(given)
     signal.signal(signal.SIGUSR1, trap.arm)
     logs.configure(node=config.node_id, lane=config.lane)

@@ -119,6 +119,7 @@ class NodeProcess(RunningNode):
         carried: int = 0,
         clock_offset_ms: int = 0,
         brokers_too: bool = False,
+        prefers_after_s: float = 0.0,
     ) -> None:
         given = {
             "config": config.model_dump(mode="json", exclude_none=True),
@@ -129,6 +130,7 @@ class NodeProcess(RunningNode):
             "carried": carried,
             "clock_offset_ms": clock_offset_ms,
             "brokers_too": brokers_too,
+            "prefers_after_s": prefers_after_s,
         }
         program = Program("tests.support.killable_node", [json.dumps(given)], log_file)
         super().__init__(config, log_file, program)

@@ -97,6 +97,41 @@ def test_sixty_columns_hold_every_line(
     assert re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out) == snapshot
 
 
+def two_lanes(*candidates: str) -> ClusterStatus:
+    """Each with these candidates."""
+    lanes = tuple(LaneStatus(lane, candidates, None, lanes=2) for lane in range(2))
+    return replace(status(PauseState()), lanes=lanes)
+
+
+def test_who_is_preferred_is_shown_where_another_one_leads(
+    capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
+) -> None:
+    show("table", two_lanes("node-1", "node-2"))
+
+    assert capsys.readouterr().out.partition("\n\n")[0] == snapshot
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [status(PauseState()), replace(two_lanes(), lanes=two_lanes("b", "a").lanes[1:])],
+    ids=["one lane", "the preferred one leads"],
+)
+def test_else_it_is_not(shown: ClusterStatus, capsys: pytest.CaptureFixture[str]) -> None:
+    show("table", shown)
+
+    assert "preferred" not in capsys.readouterr().out
+
+
+def test_for_programs_who_is_preferred_is_always_there(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = two_lanes("b", "a")
+    show(
+        "json", replace(shown, lanes=(*shown.lanes, LaneStatus(2, (), None, 2), LaneStatus(0, ("a",), None)))
+    )
+
+    lanes = json.loads(capsys.readouterr().out)["lanes"]
+    assert [one["preferred"] for one in lanes] == ["a", "b", None, None]
+
+
 def test_why_there_is_no_lag_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     show("table", replace(status(PauseState()), no_ends="Kafka at k:9092 refuses: who?"))
 
