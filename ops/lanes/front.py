@@ -35,6 +35,7 @@ from ops.lanes.relay import Question, Relay, Unanswered, asked, failed
 ANSWER_S: Final = 2.0
 """For the lanes' own words on themselves, which they have ready."""
 MOST_BYTES: Final = 8 << 20
+LANE_UP: Final = f"{PREFIX}lane_up"
 _WAIT: Final = "See the log of its process: it is started again when it has ended."
 
 
@@ -173,7 +174,7 @@ class _Metrics:
         self._making = asyncio.Lock()
         self._registry = CollectorRegistry()
         self._up = Gauge(
-            f"{PREFIX}lane_up",
+            LANE_UP,
             "Where several lanes share a port: 1 if the process of this one has answered.",
             ["cluster", "node", "lane"],
             registry=self._registry,

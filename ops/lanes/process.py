@@ -65,7 +65,7 @@ class LaneProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._signs: SignSocket | None = None
         self._condition = Condition(None, "not started", 0.0)
-        self._start_at_s = 0.0
+        self._start_at_s = self._looked_s = 0.0
 
     @property
     def condition(self) -> Condition:
@@ -88,10 +88,13 @@ class LaneProcess:
 
     def look(self, now_s: float) -> None:
         """Starts it when it is time to, hears it, and ends one that gives no sign. Never waits."""
+        before_s, self._looked_s = self._looked_s, now_s
         if self._process is None:
             if now_s >= self._start_at_s:
                 self._start(now_s)
             return
+        if now_s - before_s > HANGS_S:  # who was stopped himself cannot say that nobody spoke
+            self._condition = self._condition._replace(heard_s=now_s)
         self._hear(now_s)
         code = self._process.poll()
         pid, _, heard_s, told, _ = self._condition

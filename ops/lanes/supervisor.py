@@ -77,6 +77,7 @@ class _Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, _: told.put(number))
         manager = ServiceManager(os.environ)
+        log.info("supervisor-started", http_port=self._http.port)
         self._http.start(front(self._lanes))
         is_told = False
         try:

@@ -46,6 +46,7 @@ class Supervised(Closing):
         self._name = name
         self.lanes = lane_numbers(lanes)
         self.http_port = free_port()
+        self.peer_port = _free_ports(self.lanes[-1] + 1)  # lane 0's
         self.folder = cluster.folder / name
         self.log = cluster.folder / f"{name}.log"
         config = cluster.folder / f"{name}.yaml"
@@ -58,7 +59,7 @@ class Supervised(Closing):
                     "session_timeout_s": SESSION_TIMEOUT_S,
                     "peer_silence_ms": NEVER_SILENT_MS,
                     "peer_host": HOST,
-                    "peer_port": _free_ports(self.lanes[-1] + 1),
+                    "peer_port": self.peer_port,
                     "http_port": self.http_port,
                     "node_id": name,
                     "data_dir": str(self.folder),
@@ -97,10 +98,13 @@ class Supervised(Closing):
         finally:
             connection.close()
 
+    def lines(self) -> list[dict[str, Any]]:
+        """What all its processes have logged."""
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
     def events(self, name: str) -> list[dict[str, Any]]:
         """What was logged by that name."""
-        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
-        return [line for line in lines if line["event"] == name]
+        return [line for line in self.lines() if line["event"] == name]
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
