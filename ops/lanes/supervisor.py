@@ -25,6 +25,7 @@ from election.peer import Peers
 from node.config import NodeConfig
 from node.health.systemd import ServiceManager
 from node.http.server import MOST_CONNECTIONS, HttpServer
+from node.kafka.topics import admin_client
 from node.snapshot.peer import AT_ONCE
 from ops.lanes.choice import each_of
 from ops.lanes.front import front
@@ -39,13 +40,14 @@ END_S: Final = 50.0
 
 def supervise(config: NodeConfig, *, debug: bool) -> int:
     """Runs a process for each of the `lanes` until SIGTERM or SIGINT. Returns the exit code: 0, or 1 if one
-    did not end in good order. Raises ConfigError, PortTaken and HttpPortTaken, before anything is started.
+    did not end in good order. Before anything is started, raises ConfigError, KafkaException, PortTaken and
+    HttpPortTaken.
     """
     configs = each_of(config)
     most_connections = MOST_CONNECTIONS + AT_ONCE * len(configs)  # a new node takes its view over several
     http = HttpServer(config.http_host, config.http_port, most_connections=most_connections)
     for one in configs:
-        _expect_free(one)
+        _expect_sound(one)
     with tempfile.TemporaryDirectory(prefix="delayline-") as folder:
         command = _own_command(debug=debug)
         lanes = [LaneProcess(one, command, Path(folder)) for one in configs]
@@ -54,8 +56,9 @@ def supervise(config: NodeConfig, *, debug: bool) -> int:
         return _Supervisor(lanes, http).run()
 
 
-def _expect_free(config: NodeConfig) -> None:
-    """Said once, and not by each process and every second."""
+def _expect_sound(config: NodeConfig) -> None:
+    """What a node would end with at once is said here, and not by each process every second."""
+    admin_client(config.client_config())  # librdkafka knows its properties, and reads its certificates
     silence_s = config.peer_silence_ms / 1000
     Peers(config.node_id, config.peer_host, config.peer_port, silence_s).stop()
 
