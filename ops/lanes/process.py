@@ -16,11 +16,11 @@ import structlog
 
 from node.config import NodeConfig
 from ops.lanes.orders import Orders
+from ops.lanes.relay import LOOPBACK
 from ops.lanes.signs import SignSocket
 
 log = structlog.get_logger("delayline.lanes")
 
-LOOPBACK: Final = "127.0.0.1"
 BACKLOG: Final = 128
 RESTART_S: Final = 1.0
 HANGS_S: Final = 3.0

@@ -22,11 +22,15 @@ from starlette.types import Message, Receive, Scope, Send
 
 from node.http.answers import Failed
 
+LOOPBACK: Final = "127.0.0.1"
 CONNECT_S: Final = 1.0
 LOOK_S: Final = 0.25
 READ_BYTES: Final = 1 << 16
 MOST_AT_ONCE: Final = 32
 """Of one lane: its own server takes twice as many connections, so it ends none of these."""
+
+METHODS: Final = ("GET", "HEAD", "POST", "DELETE")
+"""Those that nodes know."""
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -136,7 +140,7 @@ async def asked(lane: Lane, question: Question) -> AsyncIterator[Answer]:
     _expect_well(lane, HTTPStatus.SERVICE_UNAVAILABLE)
     try:
         async with asyncio.timeout(CONNECT_S):
-            reader, writer = await asyncio.open_connection("127.0.0.1", lane.port)
+            reader, writer = await asyncio.open_connection(LOOPBACK, lane.port)
     except OSError as error:  # TimeoutError is one
         why = f"its process takes no connection: {str(error) or 'timed out'}"
         raise Unanswered(lane, HTTPStatus.BAD_GATEWAY, why) from error
@@ -162,11 +166,9 @@ class Relay:
         self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._under_way >= MOST_AT_ONCE:
-            await failed(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"lane {self._lane.lane}: {MOST_AT_ONCE} questions are under way: ask again, or another node",
-            )(scope, receive, send)
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
             return
         self._under_way += 1
         try:
@@ -176,6 +178,16 @@ class Relay:
                 tasks.cancel_scope.cancel()
         finally:
             self._under_way -= 1
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        if scope["method"] not in METHODS:
+            return failed(HTTPStatus.METHOD_NOT_ALLOWED, f"a node knows {', '.join(METHODS)}")
+        if self._under_way >= MOST_AT_ONCE:
+            why = (
+                f"lane {self._lane.lane}: {MOST_AT_ONCE} questions are under way: ask again, or another node"
+            )
+            return failed(HTTPStatus.SERVICE_UNAVAILABLE, why)
+        return None
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         question = _question(scope, self._lane.path.encode())

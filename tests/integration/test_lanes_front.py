@@ -169,6 +169,13 @@ def test_what_stands_below_a_lane_s_path_its_process_answers_as_it_is(
     assert lanes[0].seen == []
 
 
+@pytest.mark.parametrize("method", ["CONNECT", "PUT", "TRACE"])
+def test_what_no_node_knows_is_not_passed_on(lanes: list[Lane], port: int, method: str) -> None:
+    with asking(port, "/lanes/0/due", method) as response:
+        assert response.status == 405
+    assert lanes[0].seen == []
+
+
 def test_a_head_has_no_body(port: int) -> None:
     with asking(port, "/lanes/0/metrics", "HEAD") as response:
         assert response.status == 200

@@ -192,19 +192,20 @@ def test_the_supervisor_s_end_is_the_end_of_all_in_good_order(running: Running, 
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "s"))
         listener.setblocking(False)
-        systemd = {"NOTIFY_SOCKET": str(tmp_path / "s"), "WATCHDOG_USEC": "30000000", "TMPDIR": str(tmp_path)}
+        systemd = {"NOTIFY_SOCKET": str(tmp_path / "s"), "WATCHDOG_USEC": "30000000"}
         with Supervised(running.cluster, name="o", environment=systemd) as lanes:
             eventually(partial(hear, listener, told, "READY=1"), "it is ready")
-            assert running.cluster.member("o-0")["state"] == running.cluster.member("o-1")["state"]
+            for node in ("o-0", "o-1"):
+                running.cluster.wait_state(node, NodeState.FOLLOWER)
             children = lanes.children()
             assert len(children) == 2
             assert lanes.stop() == 0
+            assert list(lanes.temporary.iterdir()) == []
         wait_gone(children)
         assert hear(listener, told, "STOPPING=1")
     assert "STATUS=lane 0, 1: follower" in told
     assert "WATCHDOG=1" in told
     assert running.cluster.member("o-0") == running.cluster.member("o-1") == {}
-    assert list(tmp_path.glob("delayline-*")) == []
     assert {line["logger"].partition(".")[0] for line in lanes.lines()} == {"delayline"}
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,9 +68,12 @@ class Supervised(Closing):
             )
         )
         command = ["-m", "ops.cli.main", "node", "run", "--lanes", lanes, "--config", str(config)]
+        self._temporary = tempfile.TemporaryDirectory()  # one that is killed leaves something there
+        self.temporary = Path(self._temporary.name)
+        variables = {"TMPDIR": self._temporary.name, **(environment or {})}
         with self.log.open("ab") as stream:
             self.process = subprocess.Popen(
-                [sys.executable, *command], cwd=ROOT, env=os.environ | (environment or {}), stderr=stream
+                [sys.executable, *command], cwd=ROOT, env=os.environ | variables, stderr=stream
             )
 
     def node(self, lane: int) -> str:
@@ -113,6 +117,7 @@ class Supervised(Closing):
     def close(self) -> None:
         self.process.kill()  # its lanes' processes end with it
         self.process.wait()
+        self._temporary.cleanup()
 
     def _stands(self, lane: int) -> bool:
         return self.node(lane) in self._cluster.candidates(lane)
