@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -105,19 +105,21 @@ class LaneProcess:
             self._process.kill()  # seen to have ended at the next look
 
     def _start(self, now_s: float) -> None:
-        signs = SignSocket(self._at)
         watchdog_us = str(int(DEAD_S * 1_000_000))
         environment = {name: value for name, value in os.environ.items() if name not in _OF_MANAGER}
         environment |= {"NOTIFY_SOCKET": str(self._at), "WATCHDOG_USEC": watchdog_us}
         try:
-            process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                env=environment,
-                pass_fds=[self._listener.fileno()],
-            )
+            with ExitStack() as undo:
+                signs = SignSocket(self._at)
+                undo.callback(signs.close)
+                process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    env=environment,
+                    pass_fds=[self._listener.fileno()],
+                )
+                undo.pop_all()
         except OSError as error:
-            signs.close()
             self._wait_for_restart(f"its process cannot be started: {error.strerror}", now_s)
             return
         self._process, self._signs = process, signs

@@ -31,6 +31,8 @@ class SignSocket:
     """One process's, by a name of its own: what an earlier one has said is not heard. For one thread."""
 
     def __init__(self, path: Path) -> None:
+        """Raises OSError."""
+        path.parent.mkdir(mode=0o700, exist_ok=True)  # whoever tidies up may have removed it
         path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -116,6 +117,17 @@ def test_one_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
     why = "its process cannot be started: No such file or directory, and is started again"
     assert lane.trouble() == why
     assert lane.close()
+
+
+def test_one_is_heard_after_somebody_has_tidied_up(start: Start, tmp_path: Path) -> None:
+    lane = start(IS_READY)
+    lane.close()
+    shutil.rmtree(tmp_path)
+    again = lane_of([sys.executable, "-c", IS_READY], tmp_path)
+    again.publish(17500)
+    again.look(0.0)
+    wait_ready(again, 1.0)
+    again.close()
 
 
 def test_it_is_told_by_its_standard_input_alone(start: Start) -> None:
