@@ -7,7 +7,6 @@ for each restart; no password is in an argument or in a file; and no process out
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -73,7 +72,10 @@ def end_with_supervisor() -> None:
     stopped, or that does not come to read.
     """
     if sys.platform == "linux":
-        with suppress(OSError, AttributeError, MemoryError):  # the last: where no code may be made
+        # Some builds of Python make code to import it, and may not where memory is either written or run.
+        with suppress(ImportError, OSError, AttributeError, MemoryError):
+            import ctypes  # noqa: PLC0415 - that it can be is not needed
+
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # A supervisor that has gone before that has left the pipe's end.
     threading.Thread(target=_end_at_end_of_input, name="supervisor", daemon=True).start()
