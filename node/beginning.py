@@ -156,7 +156,13 @@ class Beginning:
     def _try_take(self, peer: NodeStatus, known: _Known) -> bool:
         secrets = Secrets(known.ring.root)
         source = PeerSource(
-            peer.node, peer.http_host, peer.http_port, secrets, self._config.node_id, self._is_to_end
+            peer.node,
+            peer.http_host,
+            peer.http_port,
+            secrets,
+            self._config.node_id,
+            self._is_to_end,
+            peer.http_path,
         )
         began_s = time.monotonic()
         self.progress = f"it takes the view of {peer.node}"

@@ -12,11 +12,12 @@ import logging
 import re
 import socket
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -60,12 +61,45 @@ def _check_addresses(addresses: str) -> None:
             raise ValueError(f"{address!r} is no address: write host:port,host:port (port 1 to 65535)")
 
 
+def lane_numbers(text: str) -> list[int]:
+    """The lanes of `0-3`, `0,2` or `0-1,4`, in order. ValueError if they are none, one alone, or too many.
+
+    One number alone is no list: in most systems `lanes: 4` means how many there are.
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        written = re.fullmatch(r"\s*([0-9]{1,6})(?:-([0-9]{1,6}))?\s*", part)
+        if written is None:
+            raise ValueError(f"{text!r} is no list of lanes: write 0-3, 0,2 or 0-1,4")
+        first, last = int(written[1]), int(written[2] or written[1])
+        if last < first:
+            raise ValueError(f"{part.strip()!r} ends before it begins: write {last}-{first}")
+        if len(found) + last - first >= MOST_LANES:
+            raise ValueError(f"{text!r} has more than {MOST_LANES} lanes: run the others elsewhere")
+        found += range(first, last + 1)
+    if len(set(found)) < len(found):
+        raise ValueError(f"{text!r} names a lane twice")
+    if len(found) == 1:
+        raise ValueError(
+            f"{text!r} is no list: a node's lanes are given as 0-3 or 0,2, one alone as lane; how many the"
+            " cluster has, 'delayline topics create' is told"
+        )
+    return sorted(found)
+
+
+def _lane_list(text: Any) -> str:
+    lane_numbers(str(text))
+    return str(text)
+
+
 ClusterName = Annotated[str, AfterValidator(_cluster_name)]
 NodeName = Annotated[str, AfterValidator(_node_name)]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 BrokerList = Annotated[Text, AfterValidator(_brokers)]
 Zookeepers = Annotated[Text, AfterValidator(_zookeepers)]
+LaneList = Annotated[str, BeforeValidator(_lane_list)]
 
+MOST_LANES: Final = 64
 _CRITICAL = 2  # syslog's number
 _client_log = logging.getLogger("delayline.kafka")
 
@@ -213,6 +247,11 @@ class NodeConfig(ConnectionConfig):
 
     lane: int = Field(
         default=0, ge=0, description="the lane that this node replicates and may become leader of"
+    )
+    lanes: LaneList | None = Field(
+        default=None,
+        description="several lanes in place of one, as 0-3, 0,2 or 0-1,4: a process for each, under one that "
+        "starts them again and answers for all at one HTTP port",
     )
     node_id: NodeName = Field(
         default_factory=lambda data: f"{socket.gethostname()}-{data['lane']}",

@@ -73,13 +73,17 @@ class Node:
     in parts.
     """
 
-    def __init__(self, config: NodeConfig, hook: Callable[[Step], None] = _nothing) -> None:
-        """`hook` is called at each step of delivery; no configuration reaches it."""
+    def __init__(
+        self, config: NodeConfig, hook: Callable[[Step], None] = _nothing, http: HttpServer | None = None
+    ) -> None:
+        """`hook` is called at each step of delivery; no configuration reaches it. `http`: in place of one of
+        its own.
+        """
         self._config = config
         self._hook = hook
         self._failed = False
         self._stores = OwnStores(config.data_dir)
-        self._http = HttpServer(config.http_host, config.http_port)
+        self._http = http or HttpServer(config.http_host, config.http_port)
         self._peers: Peers | None = self._listen()
         self._session = Session(config.kazoo_options(), timeout_s=config.session_timeout_s)
         self._registry = Registry(self._session, Znodes(config.cluster))

@@ -148,6 +148,7 @@ class Report:
             peer_host=config.peer_host,
             http_host=self._http.host,
             http_port=self._http.port,
+            http_path=self._http.path,
             run=self.run_id,
             started_ms=self._started_ms,
             version=VERSION,

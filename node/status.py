@@ -113,6 +113,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     near: list[NearPartition] = []  # of its lane's partitions, those where retention is
     ahead: dict[int, int] = {}  # of those whose newest timestamp is ahead of the clock: that timestamp
     snapshot: TakenSnapshot | None = None  # that it has begun with, if this process has
+    http_path: str = ""  # before each path at its HTTP port, where several lanes share one: /lanes/0
 
     @classmethod
     def decode(cls, data: bytes) -> Self:

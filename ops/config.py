@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource, YamlConfigSettingsSource
 
-from node.config import ENVIRONMENT_PREFIX, ConnectionConfig, KafkaConfig, NodeConfig
+from node.config import ENVIRONMENT_PREFIX, ConnectionConfig, KafkaConfig, NodeConfig, lane_numbers
 from ops.errors import ConfigError
 
 Config = TypeVar("Config", bound=KafkaConfig)
@@ -29,7 +29,7 @@ FILE_VARIABLE = "DELAYLINE_CONFIG"
 ADDRESS = ("cluster", "bootstrap_servers", "zookeeper")
 """The settings that say which cluster it is."""
 CLUSTER_KEYS = (
-    *("partitions", "lanes", "levels", "levels_ms", "max_delay", "max_delay_ms", "targets"),
+    *("partitions", "levels", "levels_ms", "max_delay", "max_delay_ms", "targets"),
     *("dedup_window", "dedup_window_ms", "retention", "retention_ms"),
     *("max_request_bytes", "meaning"),
 )
@@ -134,6 +134,7 @@ def _valid(model: type[Config], sources: Sequence[_Source]) -> Config:
     merged: dict[str, Any] = {}
     for source in sources:
         merged = _merge(merged, source.values)
+    _refuse_number_of_lanes(merged, sources)
     try:
         config = model(**{key: value for key, value in merged.items() if key in model.model_fields})
     except ValidationError as error:
@@ -142,6 +143,15 @@ def _valid(model: type[Config], sources: Sequence[_Source]) -> Config:
         raise ConfigError(_one_line(first["type"], first["msg"], first["loc"], sources)) from error
     _refuse_unreadable_pems(config, sources)
     return config
+
+
+def _refuse_number_of_lanes(merged: Mapping[str, Any], sources: Iterable[_Source]) -> None:
+    """Whatever the command: who has written how many lanes the cluster is to have would not hear of it."""
+    try:
+        if merged.get("lanes") is not None:
+            lane_numbers(str(merged["lanes"]))
+    except ValueError as error:
+        raise ConfigError(_one_line("", str(error), ("lanes",), sources)) from error
 
 
 def _refuse_unreadable_pems(config: KafkaConfig, sources: Iterable[_Source]) -> None:

@@ -35,11 +35,23 @@ END_TIMEOUT_S: Final = 1
 class HttpServer:
     """Binds in the constructor: HttpPortTaken. `port` 0: any that is free; `port` then says which."""
 
-    def __init__(self, host: str, port: int) -> None:
-        """`host`: as others are told; a name listens on all interfaces."""
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        listener: socket.socket | None = None,
+        path: str = "",
+        most_connections: int | None = None,
+    ) -> None:
+        """`host`: as others are told; a name listens on all interfaces. With a `listener` it answers who
+        connects to that; `host`, `port` and `path` then say where others are answered for it.
+        """
         self.host = host
-        self._listener = _listen(host, port)
-        self.port: int = self._listener.getsockname()[1]
+        self.path = path
+        self._listener = listener or _listen(host, port)
+        self.port: int = port or self._listener.getsockname()[1]
+        self._most = most_connections
         self._server: uvicorn.Server | None = None
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
@@ -47,7 +59,7 @@ class HttpServer:
         """Begins to answer."""
         config = uvicorn.Config(
             app,
-            http=partial(_Bounded, {}),  # type: ignore[arg-type]  # it is only called
+            http=partial(_Bounded, {}, self._most),  # type: ignore[arg-type]  # it is only called
             ws="none",
             lifespan="off",
             log_config=None,
@@ -85,10 +97,11 @@ class HttpServer:
 class _Bounded(H11Protocol):
     """A connection with a deadline for each request."""
 
-    def __init__(self, in_order: dict[_Bounded, None], **options: Any) -> None:
+    def __init__(self, in_order: dict[_Bounded, None], most: int | None, **options: Any) -> None:
         """`in_order`: the server's connections, as they came; its event loop's own."""
         super().__init__(**options)
         self._open = in_order
+        self._most = most or MOST_CONNECTIONS
         self._deadline: asyncio.TimerHandle | None = None
         self.made_s = 0.0  # of the event loop's time
 
@@ -97,7 +110,7 @@ class _Bounded(H11Protocol):
         self._set_deadline()
         self.made_s = self.loop.time()
         self._open[self] = None
-        if len(self._open) > MOST_CONNECTIONS:
+        if len(self._open) > self._most:
             odd = self._to_end()
             del self._open[odd]  # several may come before it is told that it has ended
             odd.transport.abort()
@@ -114,7 +127,7 @@ class _Bounded(H11Protocol):
         """
         waiting = [one for one in self._open if one is not self and one.waits_for_request]
         had_time = [one for one in waiting if self.loop.time() - one.made_s >= SPARED_S]
-        if had_time or len(waiting) > MOST_CONNECTIONS // 2:
+        if had_time or len(waiting) > self._most // 2:
             return (had_time or waiting)[0]
         return next(iter(self._open))
 

@@ -99,11 +99,15 @@ class PeerSource:
         secrets: Secrets,
         taker: str,
         is_to_end: Callable[[], bool] = lambda: False,
+        path: str = "",
     ) -> None:
-        """`is_to_end`: nobody waits for it any more."""
-        self.name = f"{node} at {host}:{port}"
+        """`is_to_end`: nobody waits for it any more. `path`: what the giver has before its paths there; it
+        does not see that itself, so it is not signed.
+        """
+        self.name = f"{node} at {host}:{port}{path}"
         self._node = node
         self._address = (host, port)
+        self._before = path
         self._secrets = secrets
         self._taker = taker
         self._is_to_end = is_to_end
@@ -186,7 +190,7 @@ class PeerSource:
         }
         try:
             with self._connected() as connection, _within(connection.sock, ANSWER_TIMEOUT_S):
-                connection.request(method, path, headers=headers)
+                connection.request(method, self._before + path, headers=headers)
                 response = connection.getresponse()
                 answered = Answered(asked.once, response.status, _read(response, most_bytes))
                 return _Answer(answered, response.headers.get(SIGNATURE, ""))

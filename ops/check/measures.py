@@ -82,7 +82,6 @@ def _scraped(node: NodeAddress) -> tuple[float, bool] | str:
     """For how long its oldest overdue message has been due and whether the cluster is paused; or why it does
     not say.
     """
-    where = f"{node.node} at {node.host}:{node.port}"
     try:
         samples = {
             (sample.name, sample.labels.get("node")): sample.value
@@ -90,17 +89,17 @@ def _scraped(node: NodeAddress) -> tuple[float, bool] | str:
             for sample in family.samples
         }
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return f"{where}: {getattr(error, 'strerror', None) or str(error) or type(error).__name__}"
+        return f"{node}: {getattr(error, 'strerror', None) or str(error) or type(error).__name__}"
     overdue_s = samples.get((OVERDUE, node.node))
     if overdue_s is None:
-        return f"{where}: it does not know yet, or something else answers there"
+        return f"{node}: it does not know yet, or something else answers there"
     return overdue_s, samples.get((PAUSED, node.node)) == 1
 
 
 def _got(node: NodeAddress) -> str:
     connection = http.client.HTTPConnection(node.host, node.port, timeout=TIMEOUT_S)
     try:
-        connection.request("GET", "/metrics")
+        connection.request("GET", f"{node.path}/metrics")
         return connection.getresponse().read().decode()
     finally:
         connection.close()

@@ -24,6 +24,13 @@ def node_group() -> None:
     epilog="Example: delayline node run --lane 0 --data-dir /var/lib/delayline --config node.yaml"
 )
 @click.option("--lane", type=int, help="The lane to replicate (default: 0).")
+@click.option(
+    "--lanes",
+    metavar="0-3|0,2|...",
+    help="Several in place of one: a process for each, and one HTTP port. Node id: host name or --node-id,"
+    " and the lane; folder: below --data-dir; --peer-port is that of lane 0.",
+)
+@click.option("--supervised", is_flag=True, hidden=True, help="One of several: told by its standard input.")
 @click.option("--node-id", help="The same after every restart (default: host name and lane).")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder of the node's replica.")
 @click.option("--peer-host", help="Where the lane's other nodes reach this one (default: host name).")
@@ -32,7 +39,7 @@ def node_group() -> None:
 @click.option("--http-port", type=int, help="Its port for them (default: any that is free).")
 @connection_options
 @click.pass_obj
-def run(debug: bool, /, **options: Any) -> int:  # noqa: FBT001 - the object that the top command passes
+def run(debug: bool, /, *, supervised: bool, **options: Any) -> int:  # noqa: FBT001 - of the top command
     """Run a node until SIGTERM or Ctrl-C: it finishes its transaction and steps down.
 
     Logs go to stderr, as JSON lines unless that is a terminal. Other settings: environment and file, see
@@ -41,14 +48,26 @@ def run(debug: bool, /, **options: Any) -> int:  # noqa: FBT001 - the object tha
     import logging
 
     from node.config import NodeConfig
-    from node.node import Node
     from ops import logs
     from ops.config import load
 
-    config = load(NodeConfig, file=options.pop("file"), flags=as_flags(options))
-    logs.configure(logging.DEBUG if debug else logging.INFO, node=config.node_id, lane=config.lane)
+    level = logging.DEBUG if debug else logging.INFO
+    if supervised:
+        from ops.lanes.child import config_and_server
+
+        config, http = config_and_server()
+    else:
+        config, http = load(NodeConfig, file=options.pop("file"), flags=as_flags(options)), None
     with files_of_its_own():
-        return Node(config).run()
+        if config.lanes is not None:
+            from ops.lanes.supervisor import supervise
+
+            logs.configure(level, lanes=config.lanes)
+            return supervise(config, debug=debug)
+        from node.node import Node
+
+        logs.configure(level, node=config.node_id, lane=config.lane)
+        return Node(config, http=http).run()
 
 
 @node_group.command(epilog="Example: delayline node snapshot --to s3://copies/delay/2026-11-23")

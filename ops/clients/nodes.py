@@ -30,11 +30,15 @@ Decoded = TypeVar("Decoded", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """Where a node answers."""
+    """Where a node answers. `path`: what stands before its paths there."""
 
     node: str
     host: str
     port: int
+    path: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.node} at {self.host}:{self.port}{self.path}"
 
     def ask(self, kind: type[Given], path: str, params: Mapping[str, Any], timeout_s: float) -> Given | str:
         """Its answer, or why there is none. Raises OperatorError if the question is wrong."""
@@ -43,26 +47,25 @@ class NodeAddress:
         try:
             connection.connect()
             connection.sock.settimeout(timeout_s)
-            connection.request("GET", f"{path}?{given}")
+            connection.request("GET", f"{self.path}{path}?{given}")
             response = connection.getresponse()
             return self._understood(kind, response.status, response.read())
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            return f"{self.node} at {self.host}:{self.port}: {why}"
+            return f"{self}: {why}"
         finally:
             connection.close()
 
     def _understood(self, kind: type[Given], status: int, raw: bytes) -> Given | str:
-        where = f"{self.node} at {self.host}:{self.port}"
         answer = _decoded(kind, raw)
         if answer is not None and answer.node.node == self.node:
             return answer
         failed = _decoded(Failed, raw)
         if failed is None:
-            return f"{where}: something else answers there"
+            return f"{self}: something else answers there"
         if status == HTTPStatus.BAD_REQUEST:
-            raise OperatorError(f"{where}: {failed.error}")
-        return f"{where}: {failed.error}"
+            raise OperatorError(f"{self}: {failed.error}")
+        return f"{self}: {failed.error}"
 
 
 def _decoded(kind: type[Decoded], raw: bytes) -> Decoded | None:
@@ -145,4 +148,4 @@ def in_order(members: Iterable[Member], leaders: AbstractSet[str | None], now_ms
 
 def address_of(said: NodeStatus) -> NodeAddress:
     """Where it says that it answers."""
-    return NodeAddress(said.node, said.http_host, said.http_port)
+    return NodeAddress(said.node, said.http_host, said.http_port, said.http_path)

@@ -75,5 +75,6 @@ def _copied(
         if manifest.identity.cluster != config.cluster or manifest.node != giver.node:
             raise Unfit(f"it is of another node or cluster than {giver.node} of {buffer}")
 
-    with closing(PeerSource(giver.node, giver.http_host, giver.http_port, secrets, taker)) as source:
+    address = giver.node, giver.http_host, giver.http_port
+    with closing(PeerSource(*address, secrets, taker, path=giver.http_path)) as source:
         return copy.write(source, secrets, look_at)

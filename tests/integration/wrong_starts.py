@@ -38,6 +38,7 @@ class Row:
 STATUS = "cluster status"
 CREATE = "topics create"
 NODE = "node run"
+LANES = f"{NODE} --lanes 0-1"
 SASL = "-X security.protocol=SASL_PLAINTEXT -X sasl.mechanism=PLAIN -X sasl.username=u -X sasl.password=p"
 NOWHERE = "127.0.0.1:1"
 NO_NAME = "no.such.host.invalid"
@@ -84,9 +85,14 @@ _CONFIGURATION = (
     Row("a file that may not be read", f"{STATUS} --config {{dir}}/secret.yaml", 2),
     Row("an unknown variable", STATUS, 2, {"DELAYLINE_BOOTSTRAP": "kafka:9092"}),
     Row("a variable of the wrong type", NODE, 2, {"DELAYLINE_LANE": "first"}),
+    Row("how many lanes the cluster is to have, in a file", STATUS, 2, file="lanes: 4\n"),
+    Row("a list of lanes that is none", f"{NODE} --lanes 0-", 2),
+    Row("more lanes than one command runs", f"{NODE} --lanes 0-64", 2),
+    Row("a lane, and several", LANES, 2, {"DELAYLINE_LANE": "0"}),
     Row("a Kafka property that the service sets", f"{STATUS} -X acks=1", 2),
     Row("a Kafka property that does not exist", f"{CREATE} -X sasl.usrname=u", 2),
     Row("the same, given to a node", f"{NODE} --data-dir {{dir}}/d -X sasl.usrname=u", 2),
+    Row("the same, given to nodes of several lanes", f"{LANES} -X sasl.usrname=u", 2),
     Row("a bad value of a Kafka property", f"{CREATE} -X security.protocol=TLS", 2),
     Row("half of the ZooKeeper credentials", STATUS, 2, {"DELAYLINE_ZOOKEEPER_AUTH__SCHEME": "digest"}),
     Row("a certificate that is not there", STATUS, 2, {"DELAYLINE_ZOOKEEPER_TLS__CA_FILE": "{dir}/ca.pem"}),
@@ -167,6 +173,8 @@ _PEERS = (
     Row("the peer host is another machine's", f"{NODE} --peer-host 192.0.2.1", 5),
     Row("the peer host does not resolve", f"{NODE} --peer-host {NO_NAME}", "warns"),
     Row("the HTTP port is taken", f"{NODE} --http-port {{silent_port}}", 5),
+    Row("the peer port of one of several lanes is taken", f"{LANES} --peer-port {{silent_port}}", 5),
+    Row("the HTTP port of several lanes is taken", f"{LANES} --http-port {{silent_port}}", 5),
     Row("two nodes of one id", f"{NODE} --node-id first", "refuses"),
 )
 _STACK = (

@@ -162,6 +162,11 @@ WRONG_FILES = [
 ]
 
 
+def test_how_many_lanes_the_cluster_is_to_have_is_heard_by_no_command_that_reads_the_file(file: File) -> None:
+    with pytest.raises(ConfigError, match="lanes: '4' is no list"):
+        load(ConnectionConfig, file=file(NEEDED + "lanes: 4\n"), environment={})
+
+
 @pytest.mark.parametrize(("text", "problem"), WRONG_FILES)
 def test_a_wrong_file_is_refused_by_its_name_and_key(file: File, text: str, problem: str) -> None:
     path = file(NEEDED + text)
@@ -182,10 +187,17 @@ WRONG_ENVIRONMENTS = [
         ),
     ),
     (
+        {"DELAYLINE_PARTITIONS": "2"},
+        (
+            "environment: DELAYLINE_PARTITIONS belongs to the cluster, not to a node:"
+            " give it to 'delayline topics create'"
+        ),
+    ),
+    (
         {"DELAYLINE_LANES": "2"},
         (
-            "environment: DELAYLINE_LANES belongs to the cluster, not to a node:"
-            " give it to 'delayline topics create'"
+            "DELAYLINE_LANES: '2' is no list: a node's lanes are given as 0-3 or 0,2, one alone as lane;"
+            " how many the cluster has, 'delayline topics create' is told"
         ),
     ),
     ({"DELAYLINE_KAFKA__ACKS": "1"}, "DELAYLINE_KAFKA__ACKS: cannot be set: the exactly-once rule fixes it"),

@@ -117,7 +117,7 @@ def test_a_value_out_of_bounds_is_refused(key: str, value: object) -> None:
     assert key in refused.value.errors()[0]["loc"]
 
 
-@pytest.mark.parametrize("key", ["partitions", "lanes", "levels_ms", "max_delay_ms", "targets"])
+@pytest.mark.parametrize("key", ["partitions", "levels_ms", "max_delay_ms", "targets"])
 def test_nothing_that_belongs_to_the_cluster_can_be_set(key: str) -> None:
     assert key not in NodeConfig.model_fields
 

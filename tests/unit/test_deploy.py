@@ -17,6 +17,7 @@ from node.config import ENVIRONMENT_PREFIX, ConnectionConfig, NodeConfig, Zookee
 from ops.cli.node import run
 from ops.cli.watch import watch_command
 from ops.config import load
+from ops.lanes.choice import each_of
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -28,6 +29,7 @@ WATCH_PORT = 17_600
 ALERTS = DEPLOY / "prometheus" / "alerts.yaml"
 DASHBOARD = DEPLOY / "grafana" / "delayline.json"
 UNIT = DEPLOY / "systemd" / "delayline-node@.service"
+LANES_UNIT = UNIT.with_name("delayline-lanes@.service")
 WATCH_UNIT = UNIT.with_name("delayline-watch.service")
 CRON_JOB = CHART / "templates" / "cronjob.yaml"
 OF_NODES = {"replay_window_s": 7200}
@@ -136,12 +138,12 @@ def taken(text: str, environment: Mapping[str, str], folder: Path) -> NodeConfig
     return load(NodeConfig, file=file, environment=environment)
 
 
-def node_of_the_unit(lane: int, folder: Path) -> NodeConfig:
+def node_of_the_unit(lane: int | str, folder: Path, of_unit: Path = UNIT) -> NodeConfig:
     """What `delayline-node@LANE` makes of its options, its variables and the files beside it."""
-    unit = UNIT.read_text().replace("%i", str(lane))
+    unit = of_unit.read_text().replace("%i", str(lane))
     variables = dict(re.findall(r"^(\w+)=(.*)$", UNIT.with_name("node.env").read_text(), re.MULTILINE))
     variables |= dict(re.findall(r"^Environment=(\w+)=(.*)$", unit, re.MULTILINE))
-    for option, value in re.findall(r" --(lane|data-dir) (\S+)", unit):
+    for option, value in re.findall(r" --(lanes?|data-dir) (\S+)", unit):
         variables[ENVIRONMENT_PREFIX + option.replace("-", "_").upper()] = value
     return taken(UNIT.with_name("node.yaml").read_text(), variables, folder)
 
@@ -159,8 +161,23 @@ def test_nodes_of_two_lanes_on_one_machine_share_neither_name_nor_port_nor_folde
     assert len({port for node in nodes for port in (node.peer_port, node.http_port)}) == 4
 
 
-def test_the_options_of_the_unit_are_those_of_the_command() -> None:
-    (line,) = re.findall("^ExecStart=(.*)$", UNIT.read_text(), re.MULTILINE)
+def test_nodes_of_the_unit_of_several_lanes_are_those_of_the_units_of_one(tmp_path: Path) -> None:
+    together = each_of(node_of_the_unit("0-1", tmp_path, LANES_UNIT))
+    apart = [node_of_the_unit(lane, tmp_path) for lane in (0, 1)]
+    assert [(one.node_id, one.data_dir, one.peer_port) for one in together] == [
+        (one.node_id, one.data_dir, one.peer_port) for one in apart
+    ]
+    assert {one.http_port for one in together} == {apart[0].http_port}
+
+
+def test_nodes_of_several_lanes_may_do_what_one_may() -> None:
+    one, several = (unit.read_text().partition("CapabilityBoundingSet=")[2] for unit in (UNIT, LANES_UNIT))
+    assert one == several
+
+
+@pytest.mark.parametrize("unit", [UNIT, LANES_UNIT], ids=lambda unit: unit.name)
+def test_the_options_of_the_unit_are_those_of_the_command(unit: Path) -> None:
+    (line,) = re.findall("^ExecStart=(.*)$", unit.read_text(), re.MULTILINE)
     program, group, command, *rest = line.split()
     assert (program.rpartition("/")[2], group, command) == ("delayline", "node", "run")
     there = {option for parameter in run.params for option in parameter.opts}

@@ -21,6 +21,7 @@ from node.health.vitals import Nameplate, Vitals
 from node.kafka.targets import Counts
 from node.refusal import Refusal, RefusalCode
 from node.status import NodeState
+from ops.lanes.front import LANE_UP
 from store.holds import Hold
 from store.overdue import Overdue
 from store.rocks import Figures
@@ -185,6 +186,7 @@ def test_the_page_has_every_metric_with_its_kind_and_no_other() -> None:
         family.name + ("_total" if family.type == "counter" else ""): family.type
         for family in families(LEADER)
     }
+    kinds[LANE_UP] = "gauge"  # the supervisor's
     assert {name: cells[0] for name, cells in rows_of_the_page().items()} == kinds
 
 

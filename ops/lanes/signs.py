@@ -1,0 +1,53 @@
+"""What a lane's process says of itself: systemd's notify protocol, as node/health/systemd.py speaks it."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from node.health.systemd import READY
+
+MOST_BYTES: Final = 1 << 16
+MOST_AT_ONCE: Final = 1000
+_STATUS: Final = "STATUS="
+
+
+class Signs(NamedTuple):
+    """What has come since the last look. `words`: the last ones; None if there were none."""
+
+    any: bool = False
+    ready: bool = False
+    words: str | None = None
+
+    def then(self, datagram: str) -> Signs:
+        """With one more."""
+        lines = datagram.splitlines()
+        said = [line.removeprefix(_STATUS) for line in lines if line.startswith(_STATUS)]
+        return Signs(True, self.ready or READY in lines, said[-1] if said else self.words)
+
+
+class SignSocket:
+    """One process's, by a name of its own: what an earlier one has said is not heard. For one thread."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError."""
+        path.parent.mkdir(mode=0o700, exist_ok=True)  # whoever tidies up may have removed it
+        path.unlink(missing_ok=True)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+        self._socket.setblocking(False)
+
+    def read(self) -> Signs:
+        """What has come. Never waits."""
+        signs = Signs()
+        for _ in range(MOST_AT_ONCE):
+            try:
+                signs = signs.then(self._socket.recv(MOST_BYTES).decode("utf-8", "replace"))
+            except BlockingIOError:
+                break
+        return signs
+
+    def close(self) -> None:
+        """Nothing is heard any more."""
+        self._socket.close()
