@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import click
+from rich.console import Console
 from rich.text import Text
 
 from bench import audits, bulk, forecast, ids, markdown, parts, pending, polls, profiles, table
@@ -17,9 +19,14 @@ from bench import run as runs
 from bench.failure import PLAIN, reason
 from bench.measured import Measured
 from bench.page import bench_page
+from bench.peers.run import PEERS, PROFILE, PeersRun
+from bench.peers.shown import markdown as peers_markdown
+from bench.peers.shown import peers_page
+from bench.peers.shown import show as show_peers
+from bench.peers.steps import Sizes
 from ops import logs
 from ops.demo.cluster import own_settings_only
-from pipeline.page import write
+from pipeline.page import Page, write
 
 FOLDER: Final = Path(__file__).parent / "runs"
 INTERRUPTED: Final = 130
@@ -76,6 +83,7 @@ def run_command(profile: str, only: tuple[str, ...], rounds: int | None) -> None
 class Kept:
     """The record of a run under way, and its file: the latest state of both."""
 
+    page: Callable[[records.RunRecord], Page] = bench_page
     record: records.RunRecord | None = None
     file: Path | None = None
 
@@ -86,14 +94,14 @@ class Kept:
         self.record = record
         record.save(self.file)
 
-    def show(self) -> None:
+    def show(self, table_of: Callable[[Console, records.RunRecord], None] = table.show) -> None:
         """Shows it, if there is one, and writes its page."""
         if self.record is None or self.file is None:
             return
         page = self.file.with_suffix(".html")
-        write(bench_page(self.record), page)
+        write(self.page(self.record), page)
         console = table.console()
-        table.show(console, self.record)
+        table_of(console, self.record)
         console.print(f"kept in {self.file}; with plots: {page}", soft_wrap=True)
 
 
@@ -135,7 +143,12 @@ def show_command(run: Path, html: Path | None, *, as_markdown: bool) -> None:
 def docs_command(run: Path, before: Path, page: Path) -> None:
     """Put the figures of a run into docs/benchmarks.md, between the markers of its profile."""
     record = _load(run)
-    tables = markdown.rendered(record, _load(before) if record.profile in markdown.COMMON_PROFILES else None)
+    if record.profile == PROFILE:
+        tables = peers_markdown(record)
+    else:
+        tables = markdown.rendered(
+            record, _load(before) if record.profile in markdown.COMMON_PROFILES else None
+        )
     try:
         page.write_text(markdown.replaced(page.read_text(), tables, record.profile))
     except markdown.NoPlace as error:
@@ -258,6 +271,39 @@ def forecast_command(
     except Exception as error:
         raise click.ClickException(reason(error)) from error
     table.show_forecast(table.console(), found)
+
+
+@main.command("peers")
+@click.option("--rounds", type=click.IntRange(1), default=runs.ROUNDS, show_default=True)
+@click.option("--only", multiple=True, type=click.Choice([peer.name for peer in PEERS]), help="Only these.")
+@click.option("--scale", type=click.FloatRange(0.01), default=1.0, show_default=True, help="Of all sizes.")
+def peers_command(rounds: int, only: tuple[str, ...], scale: float) -> None:
+    """The same work on RocketMQ, Pulsar, Redis and PostgreSQL, in turn with ours: an hour, on two cores.
+
+    RocketMQ and Pulsar are fetched from the Java registry once (340 MB, minutes); they need a JDK. Redis and
+    PostgreSQL are those of the system: install them, or name the others with --only. The run is kept
+    in bench/runs, with a page.
+
+    Exit code 1: one of them has failed; the others are kept. 130: interrupted; what had ended is kept.
+    """
+    own_settings_only()
+    logs.configure(logging.ERROR)
+    chosen = [peer for peer in PEERS if not only or peer.name in only]
+    kept = Kept(peers_page)
+    under_way = PeersRun(chosen, rounds, Sizes().scaled(scale))
+    try:
+        under_way.run(_say_peer, kept)
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        sys.exit(INTERRUPTED)
+    finally:
+        kept.show(show_peers)
+    if under_way.record().failed:
+        raise click.ClickException(f"failed: {', '.join(under_way.record().failed)}; see above")
+
+
+def _say_peer(name: str, outcome: dict[str, float] | str) -> None:
+    _say(name, outcome if isinstance(outcome, str) else Measured(outcome))
 
 
 def _load(file: Path) -> records.RunRecord:

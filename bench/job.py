@@ -6,13 +6,15 @@ would in an application. A job's process ends with the benchmark, whose end clos
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -24,17 +26,25 @@ class JobFailed(Exception):
 
 
 class JobProcess:
-    """A job in a process of its own: `python -m MODULE JOB`. As a context manager it is ended at the end."""
+    """A job in a process of its own. As a context manager it is ended at the end."""
 
-    def __init__(self, module: str, job: dict[str, Any]) -> None:
-        self._module = module
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module, json.dumps(job)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+    def __init__(self, name: str, command: Sequence[str], log: Path | None = None) -> None:
+        """`log`: what it says beside its answers; else that goes where this process's own does."""
+        self._name = name
+        with contextlib.nullcontext() if log is None else log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+        return self._process.pid
 
     def __enter__(self) -> Self:
         return self
@@ -60,15 +70,20 @@ class JobProcess:
         assert self._process.stdout is not None, "it is a pipe"
         line = self._process.stdout.readline()
         if line.startswith(_FAILED):
-            raise JobFailed(f"{self._module}: {line.removeprefix(_FAILED).strip()}")
+            raise JobFailed(f"{self._name}: {line.removeprefix(_FAILED).strip()}")
         if not line:
-            raise JobFailed(f"{self._module} has ended: exit code {self._process.wait()}")
+            raise JobFailed(f"{self._name} has ended: exit code {self._process.wait()}")
         return line
+
+
+def python_job(module: str, job: dict[str, Any]) -> JobProcess:
+    """`python -m MODULE JOB`."""
+    return JobProcess(module, [sys.executable, "-m", module, json.dumps(job)])
 
 
 def work(module: str, job: dict[str, Any]) -> Any:
     """Runs a job to its end and gives its result. Raises `JobFailed`."""
-    with JobProcess(module, job) as process:
+    with python_job(module, job) as process:
         process.wait_ready()
         return process.result()
 

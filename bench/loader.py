@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from confluent_kafka import Producer
 
 from bench import message
-from bench.job import JobProcess, serve, work
+from bench.job import JobProcess, python_job, serve, work
 from delayline import requests
 from delayline.headers import Header
 
@@ -50,7 +50,7 @@ class Load:
 
     def begin(self) -> JobProcess:
         """Sends it beside what else is going on; returns once the first is about to be sent."""
-        process = JobProcess("bench.loader", asdict(self))
+        process = python_job("bench.loader", asdict(self))
         process.wait_ready()
         return process
 

@@ -25,7 +25,7 @@ class NoPlace(Exception):
 def rendered(record: RunRecord, earlier: RunRecord | None = None) -> str:
     """The run's figures by their kinds, `earlier` medians beside them; then what failed."""
     known = {} if earlier is None else earlier.medians()
-    lines = [_row("figure", *([] if earlier is None else ["before"]), "median", "least", "most", "goal")]
+    lines = [row("figure", *([] if earlier is None else ["before"]), "median", "least", "most", "goal")]
     lines.append("|---|" + "---:|" * (3 if earlier is None else 4) + "---|")
     for one in KINDS:
         names = [name for name in record.figures if kind(name) is one]
@@ -49,7 +49,7 @@ def replaced(page: str, table: str, profile: str) -> str:
 
 def _heading(of_kind: FigureKind, first_line: str) -> str:
     unit = f", {of_kind.unit}" if of_kind.unit else ""
-    return _row(f"*{of_kind.says}{unit}*", *[""] * (first_line.count("|") - 2))
+    return row(f"*{of_kind.says}{unit}*", *[""] * (first_line.count("|") - 2))
 
 
 def _figure(name: str, record: RunRecord, earlier: Mapping[str, float] | None) -> str:
@@ -60,10 +60,11 @@ def _figure(name: str, record: RunRecord, earlier: Mapping[str, float] | None) -
         goals = [f"offered only {number(offered)}/s"]
     numbers = [number(value) for value in (medians[name], min(values), max(values))]
     was = [] if earlier is None else [number(earlier[name]) if name in earlier else ""]
-    return _row(f"`{name}`", *was, *numbers, "; ".join(goals))
+    return row(f"`{name}`", *was, *numbers, "; ".join(goals))
 
 
-def _row(*cells: str) -> str:
+def row(*cells: str) -> str:
+    """A table's row."""
     return f"| {' | '.join(cells)} |"
 
 

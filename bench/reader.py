@@ -16,7 +16,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, TopicPartition
 
 from bench import message
-from bench.job import JobProcess, serve
+from bench.job import JobProcess, python_job, serve
 
 BATCH: Final = 2_000
 QUIET_S: Final = 60.0
@@ -46,7 +46,7 @@ class ReadJob:
 
     def begin(self) -> JobProcess:
         """Reads beside what else is going on; returns once it is about to read."""
-        process = JobProcess("bench.reader", asdict(self))
+        process = python_job("bench.reader", asdict(self))
         process.wait_ready()
         return process
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from bench.job import JobProcess, serve
+from bench.job import JobProcess, python_job, serve
 
 ANSWER_TIMEOUT_S: Final = 10.0
 A_BYTE_EVERY_S: Final = 1.0
@@ -37,7 +37,7 @@ class Watching:
 
     def begin(self) -> JobProcess:
         """Watches beside what else is going on; returns once the connections stand."""
-        process = JobProcess("bench.watcher", asdict(self))
+        process = python_job("bench.watcher", asdict(self))
         process.wait_ready()
         return process
 

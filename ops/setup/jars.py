@@ -1,7 +1,7 @@
-"""The jars that no Python package carries: the Kafka broker's and the Spark connector's.
+"""The jars that no Python package carries: the Kafka broker's, the Spark connector's, and other lists.
 
-Ivy comes with PySpark and fetches them with nothing but Java; every jar is checked against the hash in
-``ops/setup/*.jars`` before it is used. A set of jars appears in the cache whole or not at all.
+Ivy comes with PySpark and fetches them with nothing but Java; every jar is checked against the hash in its
+list (``ops/setup/*.jars``) before it is used. A set of jars appears in the cache whole or not at all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import importlib.util
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,29 +44,34 @@ _ZOOKEEPER_PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One artifact: its Maven coordinates and the SHA-256 of its file."""
+    """One artifact: its Maven coordinates and the SHA-256 of its file. `classifier`: of the one that is made
+    for a kind of machine, say.
+    """
 
     organisation: str
     name: str
     revision: str
     sha256: str
+    classifier: str = ""
 
     @property
     def file(self) -> str:
-        return f"{self.name}-{self.revision}.jar"
+        return f"{self.name}-{self.revision}{self.classifier and f'-{self.classifier}'}.jar"
 
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """A list of jars that belong together, read from ``<name>.jars`` beside this module."""
+    """A list of jars that belong together, read from ``<name>.jars``, which is beside this module or in
+    another folder.
+    """
 
     name: str
     jars: tuple[Jar, ...]
     digest: str
 
     @staticmethod
-    def load(name: str) -> JarSet:
-        text = (Path(__file__).parent / f"{name}.jars").read_text()
+    def load(name: str, folder: Path = Path(__file__).parent) -> JarSet:
+        text = (folder / f"{name}.jars").read_text()
         rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
         return JarSet(name, tuple(Jar(*row) for row in rows), hashlib.sha256(text.encode()).hexdigest()[:12])
 
@@ -77,12 +82,12 @@ class JarSet:
 
 def kafka_jars() -> list[Path]:
     """The classpath of the Kafka broker; fetched at the first call."""
-    return _ensure(JarSet.load(KAFKA_BROKER))
+    return fetched(JarSet.load(KAFKA_BROKER))
 
 
 def spark_connector_jars() -> list[Path]:
     """What Spark needs beside its own jars to read Kafka (for ``spark.jars``); fetched at the first call."""
-    return _ensure(JarSet.load(SPARK_CONNECTOR))
+    return fetched(JarSet.load(SPARK_CONNECTOR))
 
 
 def zookeeper_jars() -> list[Path]:
@@ -97,7 +102,8 @@ def _pyspark_jars() -> Path:
     return Path(found.origin).parent / "jars"
 
 
-def _ensure(wanted: JarSet) -> list[Path]:
+def fetched(wanted: JarSet) -> list[Path]:
+    """The jars of a list; fetched at the first call."""
     if not wanted.folder.is_dir():
         with FileLock(cache_folder() / "jars.lock"):
             if not wanted.folder.is_dir():  # another process may have fetched them while this one waited
@@ -130,7 +136,8 @@ def _ivy(wanted: JarSet, scratch: Path, into: Path, step: Callable[[], None]) ->
     command = [
         str(find_java()), "-cp", f"{_pyspark_jars()}/*", "org.apache.ivy.Main",
         "-settings", str(scratch / "settings.xml"), "-ivy", str(scratch / "ivy.xml"), "-confs", "default",
-        "-cache", str(cache_folder() / "ivy"), "-retrieve", f"{into}/[artifact]-[revision].[ext]",
+        "-cache", str(cache_folder() / "ivy"),
+        "-retrieve", f"{into}/[artifact]-[revision](-[classifier]).[ext]",
     ]  # fmt: skip
     said: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
@@ -146,15 +153,29 @@ def _ivy(wanted: JarSet, scratch: Path, into: Path, step: Callable[[], None]) ->
 
 
 def _ivy_module(wanted: JarSet) -> str:
-    wants = "\n".join(
-        f'<dependency org="{jar.organisation}" name="{jar.name}" rev="{jar.revision}"'
-        ' conf="default->master" transitive="false"/>'
-        for jar in wanted.jars
-    )
+    modules: dict[tuple[str, str, str], list[Jar]] = {}
+    for jar in wanted.jars:
+        modules.setdefault((jar.organisation, jar.name, jar.revision), []).append(jar)
+    wants = "\n".join(map(_ivy_dependency, modules.values()))
     return (
-        f'<ivy-module version="2.0"><info organisation="delayline" module="{wanted.name}"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        f'<info organisation="delayline" module="{wanted.name}"/>'
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{wants}</dependencies></ivy-module>"
+    )
+
+
+def _ivy_dependency(jars: Sequence[Jar]) -> str:
+    """Those of one module, which Ivy takes once. Each is a jar, whatever its module calls it."""
+    one = jars[0]
+    artifacts = "".join(
+        f'<artifact name="{jar.name}" type="jar" ext="jar"'
+        + (f' m:classifier="{jar.classifier}"/>' if jar.classifier else "/>")
+        for jar in jars
+    )
+    return (
+        f'<dependency org="{one.organisation}" name="{one.name}" rev="{one.revision}" transitive="false"'
+        f' conf="default->default">{artifacts}</dependency>'
     )
 
 

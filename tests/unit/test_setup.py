@@ -127,9 +127,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_broken_download_is_refused_and_the_next_one_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jars, "_ivy", Ivy(b"broken", b"good"))
     with pytest.raises(SetupError, match="SHA-256"):
-        jars._ensure(WANTED)
+        jars.fetched(WANTED)
     assert not WANTED.folder.exists()
-    assert [jar.name for jar in jars._ensure(WANTED)] == ["one-1.jar"]
+    assert [jar.name for jar in jars.fetched(WANTED)] == ["one-1.jar"]
 
 
 @pytest.mark.usefixtures("cache")
@@ -138,7 +138,7 @@ def test_two_who_want_the_same_jars_fetch_them_once(monkeypatch: pytest.MonkeyPa
     ivy.may_end.clear()
     monkeypatch.setattr(jars, "_ivy", ivy)
     with ThreadPoolExecutor(2) as pool:
-        both = [pool.submit(jars._ensure, WANTED) for _ in range(2)]
+        both = [pool.submit(jars.fetched, WANTED) for _ in range(2)]
         ivy.may_end.set()
         assert both[0].result() == both[1].result() == [WANTED.folder / "one-1.jar"]
     assert ivy.runs == 1

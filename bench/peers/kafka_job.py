@@ -1,0 +1,65 @@
+"""delayline by its users' own client: requests as Kafka headers, read by a read_committed consumer. A job."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final, cast
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from bench import message
+from bench.job import serve
+from bench.loader import CONFIG, FAST, FLUSH_S
+from bench.peers.job import Arrivals, Reading, Sending, messages, understood
+from bench.reader import BATCH
+from bench.reader import CONFIG as READER
+
+_AT_RATE: Final[dict[str, Any]] = {}  # the client's defaults
+
+
+def run(told: dict[str, Any], ready: Any) -> Any:
+    """What the job's process does. A topic to send to is `BUFFER/TARGET`."""
+    address, topic, what = understood(told)
+    return (
+        _load(address, topic, what, ready)
+        if isinstance(what, Sending)
+        else _read(address, topic, what, ready)
+    )
+
+
+def _load(address: str, topic: str, sending: Sending, ready: Any) -> float:
+    buffer, target = topic.split("/")
+    producer = Producer({"bootstrap.servers": address, **CONFIG, **(_AT_RATE if sending.rate else FAST)})
+    producer.list_topics(buffer, timeout=10)
+    produce, key, headers = producer.produce, message.key, message.headers
+    ready()
+    begin_s = time.perf_counter()
+    for number, due_ms, value in messages(sending):
+        while True:
+            try:
+                produce(buffer, value, key(number), headers=cast("Any", headers(target, due_ms)))
+                break
+            except BufferError:
+                producer.poll(0.01)
+        if sending.rate and number % 100 == 0:
+            producer.poll(0)
+    if producer.flush(FLUSH_S):
+        raise TimeoutError(f"not all of it was acknowledged in {FLUSH_S} s")
+    return time.perf_counter() - begin_s
+
+
+def _read(address: str, topic: str, reading: Reading, ready: Any) -> dict[str, Any]:
+    consumer = Consumer({"bootstrap.servers": address, **READER})
+    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    arrivals = Arrivals(reading)
+    ready()
+    while arrivals.go_on:
+        first = consumer.poll(0.1)
+        if first is not None:  # poll, then what is there: consume(n, t) alone would wait t for a full batch
+            arrivals.take([one.value() or b"" for one in (first, *consumer.consume(BATCH, 0))])
+    return arrivals.read()
+
+
+if __name__ == "__main__":
+    serve(run)

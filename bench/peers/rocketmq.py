@@ -1,0 +1,100 @@
+"""RocketMQ: a name server and a broker with timer messages."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from bench.job import JobProcess
+from bench.peers.java import SETTINGS, JavaClient, JavaServer, heap, jars_of
+from bench.peers.job import Reading, Sending
+from bench.peers.peer import Peer, disk_bytes_of
+from ops.stack.ports import HOST, free_port
+from ops.stack.server import Server
+
+_BROKER: Final = """\
+brokerClusterName=peers
+brokerName=peer
+brokerId=0
+brokerIP1={host}
+listenPort={port}
+haListenPort={ha_port}
+namesrvAddr={names}
+storePathRootDir={store}
+storePathCommitLog={store}/commitlog
+brokerRole=ASYNC_MASTER
+flushDiskType=ASYNC_FLUSH
+timerPrecisionMs=100
+maxTransferCountOnMessageInMemory=1000
+maxTransferBytesOnMessageInMemory=1048576
+"""
+
+
+class RocketMq(Peer):
+    """The broker is what is killed and held."""
+
+    name = "rocketmq"
+    title = "RocketMQ 5.5.0, timer messages"
+    settings = (
+        f"timer wheel of 100 ms, flush by the system, 4 queues, 1,000 messages a pull; the broker {SETTINGS}"
+    )
+    lacks = (
+        "due times to the millisecond (its wheel has slots, of 1,000 ms by default); exactly once; a list of"
+        " what waits; moving; cancelling, if that is not switched on"
+    )
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        jars = jars_of("rocketmq")
+        names_port, broker_port, ha_port = free_port(), free_port(), free_port()
+        names_file, broker_file = folder / "names.conf", folder / "broker.conf"
+        self._address = f"{HOST}:{names_port}"
+        names_file.write_text(f"listenPort={names_port}\n")
+        broker_file.write_text(
+            _BROKER.format(
+                host=HOST,
+                port=broker_port,
+                ha_port=ha_port,
+                names=self._address,
+                store=folder / "broker" / "store",
+            )
+        )
+        home = f"-Drocketmq.home.dir={folder}"
+        main = "org.apache.rocketmq"
+        self._names = JavaServer(
+            "names", folder, names_port, jars,
+            ["-Xmx256m", home, f"{main}.namesrv.NamesrvStartup", "-c", str(names_file)],
+        )  # fmt: skip
+        self._broker = JavaServer(
+            "broker", folder, broker_port, jars,
+            [*heap(), home, "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+             "--add-opens=java.base/java.nio=ALL-UNNAMED",
+             f"{main}.broker.BrokerStartup", "-c", str(broker_file)],
+        )  # fmt: skip
+        self._client = JavaClient("RocketMq", folder, jars)
+        self._topics = itertools.count(1)
+
+    @property
+    def servers(self) -> Sequence[Server]:
+        return [self._names, self._broker]
+
+    @property
+    def delays(self) -> Server:
+        return self._broker
+
+    def topic(self) -> str:
+        name = f"target-{next(self._topics)}"
+        with self._client.run([f"address={self._address}", f"topic={name}", "do=topic"]) as making:
+            making.result()
+        return name
+
+    def load(self, topic: str, sending: Sending) -> JobProcess:
+        return self._client.begin((self._address, topic, sending))
+
+    def read(self, topic: str, reading: Reading) -> JobProcess:
+        return self._client.begin((self._address, topic, reading))
+
+    def disk_bytes(self) -> int:
+        return disk_bytes_of(self._broker.data)
