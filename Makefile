@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 SEEDS ?= 0:20000
 
-.PHONY: help setup demo test test-fast check format simulate mutants attack bench bench-full bench-compare bench-docs bench-parts bench-polls bench-ids bench-bulk bench-audit bench-pending bench-forecast spark-archive lock clean
+.PHONY: help setup demo test test-fast check format simulate mutants attack bench bench-full bench-compare bench-docs bench-parts bench-polls bench-ids bench-bulk bench-audit bench-pending bench-forecast bench-peers spark-archive lock clean
 
 help:
 	@echo "make demo      three nodes deliver through failures, then Spark audits"
@@ -24,6 +24,7 @@ help:
 	@echo "make bench-bulk  how fast a million rows are loaded, beside Spark's own Kafka sink"
 	@echo "make bench-audit  what an audit of a million requests takes"
 	@echo "make bench-pending  how long a million pending take into a cluster in another Kafka"
+	@echo "make bench-peers  the same work on RocketMQ, Pulsar, Redis and PostgreSQL, side by side (an hour)"
 	@echo "make bench-forecast  how far off the forecast is, on generated weeks"
 	@echo "make spark-archive  build/delayline-spark.zip, for spark-submit: delayline, and what it needs"
 	@echo "make lock      resolve requirements.lock anew"
@@ -93,6 +94,9 @@ bench-pending: setup
 
 bench-forecast: setup
 	$(BIN)/python -m bench forecast $(ARGS)
+
+bench-peers: setup
+	$(BIN)/python -m bench peers $(ARGS)
 
 spark-archive: setup
 	$(BIN)/python -m ops.setup.spark_archive build/delayline-spark.zip
