@@ -12,7 +12,7 @@ from node.config import ConnectionConfig
 from node.http.answers import Forecast
 from node.status import STALE_MS
 from ops.clients.members import Member, members_of
-from ops.clients.nodes import NodeAddress
+from ops.clients.nodes import address_of
 from ops.clients.zookeeper import registry
 from ops.errors import ConflictError, NotFoundError
 
@@ -57,7 +57,7 @@ def _sign_of_life(node: str, member: Member | None, candidates: list[Candidate])
         if age_ms < STALE_MS:
             return f"it told of itself {max(0, age_ms) // 1000} s ago"
         host, port = member.http
-        if host and port and _answers(node, member, host, port):
+        if host and port and _answers(member, host, port):
             return f"it answers at {host}:{port}"
     for candidate in candidates:
         if _greets(candidate):
@@ -65,10 +65,10 @@ def _sign_of_life(node: str, member: Member | None, candidates: list[Candidate])
     return None
 
 
-def _answers(node: str, member: Member, host: str, port: int) -> bool:
+def _answers(member: Member, host: str, port: int) -> bool:
     """One of another version may answer otherwise: of such a one it is enough that somebody does."""
     if member.status is not None:
-        return not isinstance(NodeAddress(node, host, port).ask(Forecast, "/due", {}, ANSWER_TIMEOUT_S), str)
+        return not isinstance(address_of(member.status).ask(Forecast, "/due", {}, ANSWER_TIMEOUT_S), str)
     try:
         socket.create_connection((host, port), ANSWER_TIMEOUT_S).close()
     except OSError:

@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from node.status import NodeState
 from ops.cli.main import run
+from ops.cluster import remove
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
 from tests.support.commands import Operator, operator_of
@@ -110,6 +111,17 @@ def test_commands_reach_each_lane_through_the_one_port(operator: Operator) -> No
     assert operator("check", "lateness").code == 0
     findings = {one["check"]: one for one in operator("doctor", "-o", "json").data}
     assert findings["http"]["found"] == "every node answers"
+
+
+def test_a_node_behind_the_one_port_is_known_to_live(
+    running: Running, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remove, "STALE_MS", -1_000)  # what was written just now is long ago
+    monkeypatch.setattr(remove, "_greets", lambda _: False)  # its peer port would tell as well
+    name = running.cluster.connection.cluster
+    done = operator("cluster", "remove", "n-1", "--reason", "test", "--confirm", name)
+    assert done.code == 5
+    assert f"it answers at 127.0.0.1:{running.lanes.http_port}" in done.err
 
 
 def test_the_metrics_of_all_lanes_are_one_exposition(running: Running) -> None:
