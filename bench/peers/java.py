@@ -16,8 +16,9 @@ from ops.stack.jvm import classpath
 from ops.stack.ports import accepts
 from ops.stack.server import Server
 
-_LISTS: Final = Path(__file__).parent
-_SOURCES: Final = _LISTS / "java"
+LISTS: Final = Path(__file__).parent
+"""Where the peers' lists of jars are."""
+_SOURCES: Final = LISTS / "java"
 _HEAP: Final = ("-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=4g", "-XX:+UseG1GC")
 SETTINGS: Final = " ".join(_HEAP)
 """Of the JVM that keeps what waits."""
@@ -52,7 +53,7 @@ def heap() -> list[str]:
 
 def jars_of(name: str) -> list[Path]:
     """A peer's jars; fetched at the first call."""
-    return fetched(JarSet.load(name, _LISTS))
+    return fetched(JarSet.load(name, LISTS))
 
 
 class JavaClient:

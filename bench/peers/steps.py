@@ -154,7 +154,7 @@ class _Measuring:
                 self._peer.kill()
                 self._peer.restart()
             read = Read(**reading.result())
-        gaps_ms = [_gap_ms(read, at_ms, sizes.kill_every_s * 1000) for at_ms in killed_ms]
+        gaps_ms = [gap_ms(read, at_ms, sizes.kill_every_s * 1000) for at_ms in killed_ms]
         return {
             "kill": statistics.median(gaps_ms),
             "kill.max": max(gaps_ms),
@@ -226,7 +226,7 @@ def _cpu_us(peer: Peer) -> float:
     return total_s * 1e6
 
 
-def _gap_ms(read: Read, killed_ms: float, until_ms: float) -> float:
+def gap_ms(read: Read, killed_ms: float, until_ms: float) -> float:
     """The longest time in which nothing came, of those that began with a kill. What was on its way then still
     comes.
     """

@@ -36,7 +36,7 @@ def remove(config: ConnectionConfig, node: str, author: Author) -> list[str]:
         ]
         if member is None and not candidates:
             raise _gone(config, node)
-        sign = _sign_of_life(node, member, [candidate for *_, candidate in candidates])
+        sign = _sign_of_life(member, [candidate for *_, candidate in candidates])
         if sign is not None:
             raise ConflictError(f"{node} lives: {sign}; stop its process, its znodes then go by themselves")
         entry = HistoryEntry(what="remove", author=author, before=node)
@@ -50,7 +50,7 @@ def _gone(config: ConnectionConfig, node: str) -> NotFoundError:
     return NotFoundError(f"node {node} has no znodes in cluster {config.cluster}: it is gone already")
 
 
-def _sign_of_life(node: str, member: Member | None, candidates: list[Candidate]) -> str | None:
+def _sign_of_life(member: Member | None, candidates: list[Candidate]) -> str | None:
     """Why it is not dead; None if nothing tells that it lives."""
     if member is not None:
         age_ms = member.silent_ms(time.time_ns() // 1_000_000)
