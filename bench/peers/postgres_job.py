@@ -58,7 +58,9 @@ def _read(address: str, table: str, reading: Reading, ready: Any) -> dict[str, A
     while arrivals.go_on:
         try:
             connection = connection or psycopg.connect(address)
-            rows = connection.execute(take, (time.time_ns() // 1_000_000, BATCH), binary=True).fetchall()
+            now_ms = time.time_ns() // 1_000_000
+            # A plan that is kept was made while the table was empty: it would look through all of it.
+            rows = connection.execute(take, (now_ms, BATCH), prepare=False, binary=True).fetchall()
             arrivals.take([value for (value,) in rows])
             connection.commit()
         except psycopg.Error:  # it is away, or reads what it had
