@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from bench import audits, bulk, forecast, ids, markdown, parts, pending, polls, profiles, table
+from bench import audits, bulk, forecast, ids, markdown, model, parts, pending, polls, profiles, table
 from bench import record as records
 from bench import run as runs
 from bench.failure import PLAIN, reason
@@ -41,7 +41,7 @@ def main() -> None:
 @main.command("run")
 @click.option(
     "--profile",
-    type=click.Choice(["quick", "full", "troubled", "scraped", "moved", "carried", "snapshot"]),
+    type=click.Choice(profiles.NAMES),
     default="quick",
     show_default=True,
 )
@@ -50,12 +50,13 @@ def main() -> None:
 def run_command(profile: str, only: tuple[str, ...], rounds: int | None) -> None:
     """Run a profile, show it, and keep it in bench/runs.
 
-    With two cores, quick takes half an hour, of which the failovers, which run once, are 10 minutes. Full has
-    10 million messages, too: over an hour (half of one with one round), and 24 GB on the disk of the folder
-    for temporary files. Troubled is ten targets of which one is in trouble: five minutes. Scraped is a node
-    whose metrics are read all the time, and by clients that hang: three minutes. Moved is one id that is
-    moved again and again: three minutes. Snapshot is a new node that takes its view from a peer, with 1 and
-    10 million pending (--only snapshot-1m): two and ten minutes.
+    With two cores, quick takes half an hour, of which the failovers, which run once, are 10 minutes. Full
+    has 10 million messages, too: over an hour (half of one with one round), and 24 GB on the disk of the
+    folder for temporary files. Troubled is ten targets of which one is in trouble: five minutes. Scraped is
+    a node whose metrics are read all the time, and by clients that hang: three minutes. Moved is one id
+    that is moved again and again: three minutes. Lanes is a cluster of one, two and four of them: ten
+    minutes. Snapshot is a new node that takes its view from a peer, with 1 and 10 million pending (--only
+    snapshot-1m): two and ten minutes.
 
     Exit code 1: a scenario has failed; the others are kept. 130: interrupted; what had ended is kept.
     """
@@ -161,6 +162,17 @@ def docs_command(run: Path, before: Path, page: Path) -> None:
 def compare_command(first: Path, second: Path) -> None:
     """The medians of two runs, and the second's as multiples of the first's."""
     table.compare(table.console(), _load(first), _load(second))
+
+
+@main.command("model")
+@click.argument("run", type=FILE)
+def model_command(run: Path) -> None:
+    """What lanes would carry on more cores, by the costs that a run of the profile lanes has measured."""
+    record = _load(run)
+    try:
+        click.echo(model.rendered(record), nl=False)
+    except model.NoCosts as error:
+        raise click.ClickException(f"{run}: {error}") from error
 
 
 @main.command("parts")

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -89,10 +89,19 @@ class BenchNode(NodeProcess):
         """Another node of the same cluster, which is not started yet. Whoever starts it ends it."""
         return BenchNode(self._folder, self._options, self._broker, name)
 
+    def of_lane(self, lane: int) -> BenchNode:
+        """A node of another lane of the same cluster, which is not started yet. Whoever starts it ends it."""
+        options = replace(self._options, more={**self._options.more, "lane": lane})
+        return BenchNode(self._folder, options, self._broker, f"{self.name}-{lane}")
+
+    def newest(self) -> Sample:
+        """The last sample so far; there is one."""
+        self._read_samples()
+        return self._samples[-1]
+
     def peak_memory_mb(self) -> float:
         """The most memory that it has held since it started, as it last said."""
-        self._read_samples()
-        return self._samples[-1].peak_bytes / 2**20
+        return self.newest().peak_bytes / 2**20
 
     def disk_bytes(self) -> int:
         """What its view takes on disk."""

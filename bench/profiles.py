@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -15,6 +15,7 @@ from bench.scenarios.control import Control
 from bench.scenarios.delivery import Backlog, Both
 from bench.scenarios.failover import RepeatedFailover
 from bench.scenarios.ingest import Ingest
+from bench.scenarios.lanes import NUMBERS, Lanes
 from bench.scenarios.lateness import Burst, Steady
 from bench.scenarios.moved import MOVES, Moved
 from bench.scenarios.scraped import WATCHED, Scraped
@@ -28,6 +29,7 @@ MILLION: Final = 1_000_000
 CONTROLS: Final = 50_000
 KILLS: Final = 20
 HANGS: Final = 10
+LANES_RATE: Final = 5_000
 ROOM_BYTES: Final = 2 * 10**9
 ROOM_OF_A_MESSAGE_BYTES: Final = 2_200
 """With an id: in the log 480, in a store that is being compacted twice 550, and as much again in the log of
@@ -95,19 +97,23 @@ class Profile:
             )
 
 
+_OF_ONE_THING: Final[Mapping[str, Mapping[str, Scenario]]] = {
+    "troubled": {f"troubled-{one}": Troubled(one, 1_000) for one in TROUBLES},
+    "carried": {f"carried-{one}": Carried(one, 1_000) for one in CARRIES},
+    "scraped": {f"scraped-{one}": Scraped(one, 1_000) for one in WATCHED},
+    "moved": {f"moved-{one}": Moved(one, 1_000) for one in MOVES},
+    "lanes": {f"lanes-{one}": Lanes(one, MILLION, LANES_RATE) for one in NUMBERS},
+    "snapshot": {f"snapshot-{count}m": Rebuild(count * MILLION, 1_000) for count in (1, 10)},
+}
+NAMES: Final = ("quick", "full", *_OF_ONE_THING)
+"""Of all profiles."""
+
+
 def profile(name: str, rounds: int) -> Profile:
-    """`quick`, `full`, `troubled`, `scraped`, `moved`, `carried` or `snapshot`; each scenario so often."""
-    if name == "troubled":
-        return Profile(name, rounds, [(f"troubled-{one}", Troubled(one, 1_000)) for one in TROUBLES], [])
-    if name == "carried":
-        return Profile(name, rounds, [(f"carried-{one}", Carried(one, 1_000)) for one in CARRIES], [])
-    if name == "scraped":
-        return Profile(name, rounds, [(f"scraped-{one}", Scraped(one, 1_000)) for one in WATCHED], [])
-    if name == "moved":
-        return Profile(name, rounds, [(f"moved-{one}", Moved(one, 1_000)) for one in MOVES], [])
-    if name == "snapshot":
-        sizes = {f"snapshot-{count}m": Rebuild(count * MILLION, 1_000) for count in (1, 10)}
-        return Profile(name, rounds, list(sizes.items()), [])
+    """One of `NAMES`; each scenario so often."""
+    own = _OF_ONE_THING.get(name)
+    if own is not None:
+        return Profile(name, rounds, list(own.items()), [])
     full = name == "full"
     backlog = 2 * MILLION if full else MILLION
     scenarios: list[tuple[str, Scenario]] = [

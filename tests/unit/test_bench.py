@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from bench import ids, loader, markdown, message, reader, table, watcher
+from bench import ids, loader, markdown, message, model, reader, table, watcher
 from bench.__main__ import main
 from bench.figures import GOALS, KINDS, Goal, kind, offered_only
 from bench.job import JobFailed, work
@@ -307,7 +307,7 @@ def test_a_page_without_markers_is_refused(profile_name: str, section: str) -> N
         markdown.replaced(f"<!-- /{section} -->", "table", profile_name)
 
 
-@pytest.mark.parametrize("profile_name", ["quick", "full", "troubled"])
+@pytest.mark.parametrize("profile_name", ["quick", "full", "troubled", "lanes"])
 def test_the_benchmark_page_has_a_place_for_the_figures(profile_name: str) -> None:
     assert "table\n" in markdown.replaced(markdown.PAGE.read_text(), "table\n", profile_name)
 
@@ -484,3 +484,28 @@ def test_a_control_names_an_id_that_was_scheduled() -> None:
     )
     assert scheduled == cancelled == kept
     assert len(set(scheduled)) == 100
+
+
+def lanes_record(**figures: float) -> RunRecord:
+    return record(**{name: [value] for name, value in figures.items()})
+
+
+@pytest.mark.parametrize(
+    ("cores", "lanes", "rate"), [(2, 1, 100_000), (8, 1, 100_000), (2, 4, 125_000), (8, 4, 400_000)]
+)
+def test_lanes_carry_what_a_core_does_of_each_and_all_cores_do_of_all(
+    cores: int, lanes: int, rate: float
+) -> None:
+    assert model.Costs(node_us=10, broker_us=6).messages_per_s(cores, lanes) == rate
+
+
+def test_the_model_stands_beside_what_was_measured_on_as_many_cores() -> None:
+    costs = {f"cpu__lanes__1__{done}__{who}": 5.0 for done in model.DONE for who in ("node", "broker")}
+    text = model.rendered(lanes_record(lanes__2__delivery=150_000, **costs))
+    assert text.count("(measured: 150,000)") == 1
+    assert "| 2 cores, msgs/s | 200,000 | 200,000 (measured: 150,000) |" in text
+
+
+def test_a_run_without_costs_of_lanes_has_no_model() -> None:
+    with pytest.raises(model.NoCosts, match=r"cpu\.lanes\.1\.ingest\.node"):
+        model.rendered(lanes_record(burst__last=1))
