@@ -19,9 +19,8 @@ from ops.stack.server import Server
 LISTS: Final = Path(__file__).parent
 """Where the peers' lists of jars are."""
 _SOURCES: Final = LISTS / "java"
-_HEAP: Final = ("-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=4g", "-XX:+UseG1GC")
-SETTINGS: Final = " ".join(_HEAP)
-"""Of the JVM that keeps what waits."""
+HOLDER: Final = ("-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=4g", "-XX:+UseG1GC")
+"""Options of the JVM that holds what waits."""
 
 
 class JavaServer(Server):
@@ -44,11 +43,6 @@ class JavaServer(Server):
     def _command(self) -> list[str]:
         options = [f"-Duser.home={self.data}", "-cp", classpath(list(self._jars)), *self._options]
         return [str(find_java()), *options]
-
-
-def heap() -> list[str]:
-    """The JVM's options of the server that keeps what waits."""
-    return list(_HEAP)
 
 
 def jars_of(name: str) -> list[Path]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
+from bench.job import serve
 from bench.message import VALUE_BYTES, value
 from bench.reader import percentile
 
+Ready = Callable[[], None]
 GAP_MS: Final = 200
 TICK_S: Final = 0.001
 _DUE_DIGITS: Final = 13
@@ -35,14 +37,14 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Messages to wait for. `check`: look which each is, and how late those are that are due from `from_ms`
-    on; else they are only counted.
+    """Messages to wait for. `check`: look which each is, and how late all but the first `unjudged` are; else
+    they are only counted.
     """
 
     count: int
     check: bool = False
-    from_ms: int = 0
-    quiet_ms: int = 60_000  # then no more are waited for
+    unjudged: int = 0
+    quiet_ms: int = 600_000  # then no more are waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,28 +127,19 @@ class Arrivals:
                 continue
             self._seen[number] = 1
             self._distinct += 1
-            due_ms = int(one[:_DUE_DIGITS])
-            if due_ms >= self._reading.from_ms:
-                self._late_us.append(at_us - due_ms * 1000)
-                self._early += at_us < due_ms * 1000
+            if number >= self._reading.unjudged:
+                late_us = at_us - int(one[:_DUE_DIGITS]) * 1000
+                self._late_us.append(late_us)
+                self._early += late_us < 0
 
     def read(self) -> dict[str, Any]:
-        """The job's result, a `Read`."""
+        """The job's result, a `Read`. Who waited in vain for the rest has waited since the last came."""
+        if self._distinct < self._reading.count and self._came:
+            self._gaps.append((self._last_ms, time.time() * 1000 - self._last_ms))
         late_us = sorted(self._late_us)
         p50, p99, most = (percentile(late_us, share) / 1000 if late_us else 0.0 for share in (0.5, 0.99, 1.0))
-        return asdict(
-            Read(
-                self._came,
-                self._distinct,
-                self._early,
-                self._first_ms,
-                self._last_ms,
-                p50,
-                p99,
-                most,
-                self._gaps,
-            )
-        )
+        came, distinct, early = self._came, self._distinct, self._early
+        return asdict(Read(came, distinct, early, self._first_ms, self._last_ms, p50, p99, most, self._gaps))
 
 
 Job = tuple[str, str, Sending | Reading]
@@ -166,8 +159,25 @@ def arguments(job: Job) -> list[str]:
 
 def understood(told: dict[str, Any]) -> Job:
     """What a process was told."""
-    address, topic, do = (told.pop(name) for name in ("address", "topic", "do"))
-    return address, topic, Sending(**told) if do == "load" else Reading(**told)
+    what = {name: one for name, one in told.items() if name not in {"address", "topic", "do"}}
+    return told["address"], told["topic"], Sending(**what) if told["do"] == "load" else Reading(**what)
+
+
+def serve_jobs(
+    load: Callable[[str, str, Sending, Ready], float],
+    read: Callable[[str, str, Reading, Ready], dict[str, Any]],
+) -> None:
+    """The side of a peer's processes in Python: each of the two gets where the peer answers, its topic, what
+    is to be done, and what to call when it is ready.
+    """
+
+    def do(told: dict[str, Any], ready: Ready) -> Any:
+        address, topic, what = understood(told)
+        if isinstance(what, Sending):
+            return load(address, topic, what, ready)
+        return read(address, topic, what, ready)
+
+    serve(do)
 
 
 def _kind(what: Sending | Reading) -> str:

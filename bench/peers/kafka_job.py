@@ -1,4 +1,6 @@
-"""delayline by its users' own client: requests as Kafka headers, read by a read_committed consumer. A job."""
+"""delayline by its users' own client: requests as Kafka headers, read by a read_committed consumer. A job; a
+topic to send to is `BUFFER/TARGET`.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +10,15 @@ from typing import Any, Final, cast
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench import message
-from bench.job import serve
 from bench.loader import CONFIG, FAST, FLUSH_S
-from bench.peers.job import Arrivals, Reading, Sending, messages, understood
+from bench.peers.job import Arrivals, Reading, Ready, Sending, messages, serve_jobs
 from bench.reader import BATCH
 from bench.reader import CONFIG as READER
 
 _AT_RATE: Final[dict[str, Any]] = {}  # the client's defaults
 
 
-def run(told: dict[str, Any], ready: Any) -> Any:
-    """What the job's process does. A topic to send to is `BUFFER/TARGET`."""
-    address, topic, what = understood(told)
-    return (
-        _load(address, topic, what, ready)
-        if isinstance(what, Sending)
-        else _read(address, topic, what, ready)
-    )
-
-
-def _load(address: str, topic: str, sending: Sending, ready: Any) -> float:
+def _load(address: str, topic: str, sending: Sending, ready: Ready) -> float:
     buffer, target = topic.split("/")
     producer = Producer({"bootstrap.servers": address, **CONFIG, **(_AT_RATE if sending.rate else FAST)})
     producer.list_topics(buffer, timeout=10)
@@ -48,7 +39,7 @@ def _load(address: str, topic: str, sending: Sending, ready: Any) -> float:
     return time.perf_counter() - begin_s
 
 
-def _read(address: str, topic: str, reading: Reading, ready: Any) -> dict[str, Any]:
+def _read(address: str, topic: str, reading: Reading, ready: Ready) -> dict[str, Any]:
     consumer = Consumer({"bootstrap.servers": address, **READER})
     partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
@@ -62,4 +53,4 @@ def _read(address: str, topic: str, reading: Reading, ready: Any) -> dict[str, A
 
 
 if __name__ == "__main__":
-    serve(run)
+    serve_jobs(_load, _read)

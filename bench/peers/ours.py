@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from bench.cluster import Cluster, Clusters
+from bench.cluster import SESSION_TIMEOUT_S, Cluster, Clusters
 from bench.job import JobProcess, python_job
 from bench.peers.job import Reading, Sending, said
 from bench.peers.peer import Peer, disk_bytes_of
@@ -24,8 +23,11 @@ class Ours(Peer):
 
     name = "delayline"
     title = f"delayline {versions()['delayline']} on Kafka {versions()['kafka']}"
-    settings = f"the defaults; one node, 4 partitions; the broker {' '.join(SHIPPED_JVM)}"
-    lacks = "nothing of this list; ids, cancels and moves cost as docs/benchmarks.md says"
+    settings = (
+        f"one node, with a session of {SESSION_TIMEOUT_S:g} s; 4 partitions; the broker with"
+        f" {' '.join(SHIPPED_JVM)}; its clients as in `make bench`"
+    )
+    lacks = "targets other than Kafka's topics; working without a ZooKeeper beside Kafka"
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -34,15 +36,13 @@ class Ours(Peer):
         self._cluster: Cluster | None = None
         self._ending = ExitStack()
         self._sent = 0
-        self._applied = 0
-        self._numbers = itertools.count(1)
 
     @property
     def servers(self) -> Sequence[Server]:
-        return [*self._stack.servers, self.delays]
+        return [*self._stack.servers, self.holder]
 
     @property
-    def delays(self) -> Server:
+    def holder(self) -> Server:
         return self._running.node
 
     def start(self) -> None:
@@ -74,7 +74,7 @@ class Ours(Peer):
         self._running.node.wait("all applied", lambda sample: sample.applied == self._sent)
 
     def added_processes(self) -> list[int]:
-        pid = self.delays.pid
+        pid = self.holder.pid
         return [] if pid is None else [pid]
 
     def disk_bytes(self) -> int:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
+
+import psutil
 
 from bench.job import JobProcess
 from bench.peers.job import Reading, Sending
 from ops.stack.server import Server
+
+SETTLES_S: Final = 60.0
+STILL_S: Final = 1.0
+AT_REST: Final = 0.3
+"""Of one core, all its servers together: a JVM that does nothing takes some."""
 
 
 class Peer(ABC):
@@ -24,6 +33,8 @@ class Peer(ABC):
     """What it is set to beside its defaults."""
     lacks: str
     """What it does not do of what is asked of a delay service."""
+    needs_reader = False
+    """Whether it keeps track only of what somebody waits for."""
 
     def __init__(self, folder: Path) -> None:
         """`folder`: empty, its own."""
@@ -36,8 +47,8 @@ class Peer(ABC):
 
     @property
     @abstractmethod
-    def delays(self) -> Server:
-        """The one that is killed: it keeps what waits."""
+    def holder(self) -> Server:
+        """The one that holds what waits, and is killed."""
 
     @abstractmethod
     def topic(self) -> str:
@@ -55,6 +66,11 @@ class Peer(ABC):
     def disk_bytes(self) -> int:
         """What all its data takes on the disk."""
 
+    @classmethod
+    def version(cls) -> str:
+        """Of the system's, if it is that; else the title says it."""
+        return ""
+
     def start(self) -> None:
         """Starts its servers, and waits until they serve."""
         for server in self.servers:
@@ -65,16 +81,29 @@ class Peer(ABC):
         for server in reversed(self.servers):
             server.stop()
 
-    def wait_settled(self) -> None:  # noqa: B027 - for most they are the same
-        """Waits until what was acknowledged waits for its time, where the two are not the same."""
+    def wait_settled(self) -> None:
+        """Waits until what was acknowledged waits for its time: until its servers have nothing more to do.
+        Raises `TimeoutError`.
+        """
+        deadline_s = time.monotonic() + SETTLES_S
+        before_us = self.cpu_us()
+        while True:
+            time.sleep(STILL_S)
+            now_us = self.cpu_us()
+            if now_us - before_us < AT_REST * STILL_S * 1e6:
+                return
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"{self.title}: it has not come to rest within {SETTLES_S:g} s")
+            before_us = now_us
 
     def kill(self) -> None:
-        """Kills (SIGKILL) what keeps what waits."""
-        self.delays.kill()
+        """Kills (SIGKILL) what holds what waits, and starts it again at once."""
+        self.holder.kill()
+        self.holder.launch()
 
-    def restart(self) -> None:
-        """Starts it again, and does not wait."""
-        self.delays.launch()
+    def cpu_us(self) -> float:
+        """What its servers have used so far."""
+        return 1e6 * sum(_cpu_s(pid) for pid in self.processes())
 
     def hold(self, reading: JobProcess) -> None:
         """Nothing is delivered from now on (SIGSTOP). `reading`: the job that reads."""
@@ -95,8 +124,8 @@ class Peer(ABC):
         return self.processes()
 
     def _signal(self, number: signal.Signals) -> None:
-        assert self.delays.pid is not None, "it runs"
-        os.kill(self.delays.pid, number)
+        assert self.holder.pid is not None, "it runs"
+        os.kill(self.holder.pid, number)
 
 
 class Polled(Peer):
@@ -107,6 +136,15 @@ class Polled(Peer):
 
     def release(self, reading: JobProcess) -> None:
         os.kill(reading.pid, signal.SIGCONT)
+
+
+def _cpu_s(pid: int) -> float:
+    """Of a process, and of those of its children that have ended; it may be gone."""
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 def disk_bytes_of(folder: Path) -> int:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -49,13 +50,16 @@ class Redis(Polled):
     title = "Redis, a sorted set that is polled"
     settings = f"appendonly, fsync every second; {_POLLS}"
     lacks = (
-        "more pending than its memory holds; more than one taking of a message after its reader has died;"
-        " delivery to a topic: its reader is all there is"
+        "more pending than its memory holds; delivery to a topic: its reader is all there is; what the script"
+        " has taken for a reader that dies then is lost"
     )
+
+    @classmethod
+    def version(cls) -> str:
+        return _said(_program("redis-server", []), "--version")
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        _program("redis-server", [])
         self._server = _RedisServer("redis", folder, free_port())
         self._keys = itertools.count(1)
 
@@ -64,7 +68,7 @@ class Redis(Polled):
         return [self._server]
 
     @property
-    def delays(self) -> Server:
+    def holder(self) -> Server:
         return self._server
 
     def topic(self) -> str:
@@ -99,21 +103,17 @@ class _PostgresServer(Server):
 
     def processes(self) -> list[int]:
         """It, and those that it has made: one for each connection."""
-        if self.pid is None:
-            return []
-        try:
-            children = psutil.Process(self.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
-        return [self.pid, *(child.pid for child in children)]
+        pid = self.pid
+        return [] if pid is None else [pid, *(child.pid for child in _children(pid))]
 
     def kill(self) -> None:
-        """As the machine would end it: it and all its processes."""
-        processes = [psutil.Process(pid) for pid in self.processes()]
-        for process in processes[1:]:
-            process.kill()
+        """It first, or it would mend what has happened to its processes; then these."""
+        children = [] if (pid := self.pid) is None else _children(pid)
         super().kill()
-        psutil.wait_procs(processes, timeout=10)
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(children, timeout=10)
 
     def _prepare(self) -> None:
         if any(self.data.iterdir()):
@@ -129,7 +129,7 @@ class _PostgresServer(Server):
     def _command(self) -> list[str]:
         set_to = [
             f"listen_addresses={HOST}", "unix_socket_directories=", "shared_buffers=1GB", "max_wal_size=8GB",
-            "wal_compression=off", "fsync=on", "synchronous_commit=on",
+            "wal_compression=off", "fsync=off", "synchronous_commit=on",
         ]  # fmt: skip
         options = [option for one in set_to for option in ("-c", one)]
         return _as_postgres(["postgres", "-D", str(self.data), "-p", str(self.port), *options])
@@ -140,12 +140,17 @@ class Postgres(Polled):
 
     name = "postgres"
     title = "PostgreSQL, a table that is polled (FOR UPDATE SKIP LOCKED)"
-    settings = f"shared_buffers=1GB, max_wal_size=8GB, every commit is flushed; loads by COPY; {_POLLS}"
-    lacks = "exactly once: a reader does its work before or after the commit; delivery to a topic"
+    settings = (
+        f"shared_buffers=1GB, max_wal_size=8GB, flushed by the system (fsync=off); loads by COPY; {_POLLS}"
+    )
+    lacks = "delivery to a topic; exactly once, but for work in the same database"
+
+    @classmethod
+    def version(cls) -> str:
+        return _said(_program("postgres", _POSTGRES_FOLDERS), "--version")
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        _program("postgres", _POSTGRES_FOLDERS)
         self._server = _PostgresServer("postgres", folder, free_port())
         self._tables = itertools.count(1)
 
@@ -154,7 +159,7 @@ class Postgres(Polled):
         return [self._server]
 
     @property
-    def delays(self) -> Server:
+    def holder(self) -> Server:
         return self._server
 
     def processes(self) -> list[int]:
@@ -163,7 +168,9 @@ class Postgres(Polled):
     def topic(self) -> str:
         table = f"due_{next(self._tables)}"
         with psycopg.connect(self._server.conninfo, autocommit=True) as connection:
-            connection.execute(f"CREATE TABLE {table} (due_ms int8, key bytea, value bytea)".encode())
+            connection.execute(
+                f"CREATE TABLE {table} (due_ms int8, key bytea, trace bytea, value bytea)".encode()
+            )
             connection.execute(f"CREATE INDEX ON {table} (due_ms)".encode())
         return table
 
@@ -182,6 +189,13 @@ class Postgres(Polled):
         return process
 
 
+def _children(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
 _POSTGRES_FOLDERS: Final = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
 
 
@@ -191,6 +205,10 @@ def _program(name: str, folders: Sequence[Path]) -> str:
     if found is None:
         raise StackError(f"{name} is not installed: install it from the system's packages, or leave it out")
     return found
+
+
+def _said(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _as_postgres(command: Sequence[str]) -> list[str]:

@@ -1,4 +1,5 @@
-"""A table in PostgreSQL, polled: what is due is locked, taken, and deleted. A job.
+"""A table in PostgreSQL, polled: what is due is locked, taken, and deleted. A job; a topic is a table,
+the address as libpq writes it.
 
 What is taken counts as come before its deletion is committed, as it has to where nothing may be lost: a
 server that dies in between gives it again.
@@ -12,9 +13,8 @@ from typing import Any, Final
 
 import psycopg
 
-from bench.job import serve
-from bench.message import key
-from bench.peers.job import Arrivals, Reading, Sending, messages, understood
+from bench.message import TRACE, key
+from bench.peers.job import Arrivals, Reading, Ready, Sending, messages, serve_jobs
 
 BATCH: Final = 1_000
 AT_ONCE: Final = 10_000
@@ -22,32 +22,22 @@ POLL_S: Final = 0.005
 RETRY_S: Final = 0.05
 
 
-def run(told: dict[str, Any], ready: Any) -> Any:
-    """What the job's process does. A topic is a table, and the address how libpq writes it."""
-    address, topic, what = understood(told)
-    return (
-        _load(address, topic, what, ready)
-        if isinstance(what, Sending)
-        else _read(address, topic, what, ready)
-    )
-
-
-def _load(address: str, table: str, sending: Sending, ready: Any) -> float:
+def _load(address: str, table: str, sending: Sending, ready: Ready) -> float:
     each = messages(sending)
     with psycopg.connect(address, autocommit=True) as connection:
         ready()
         begin_s = time.perf_counter()
         while batch := list(islice(each, 1 if sending.rate else AT_ONCE)):
             with connection.cursor().copy(
-                f"COPY {table} (due_ms, key, value) FROM STDIN (FORMAT binary)"
+                f"COPY {table} (due_ms, key, trace, value) FROM STDIN (FORMAT binary)"
             ) as copy:
-                copy.set_types(["int8", "bytea", "bytea"])
+                copy.set_types(["int8", "bytea", "bytea", "bytea"])
                 for number, due_ms, value in batch:
-                    copy.write_row((due_ms, key(number), value))
+                    copy.write_row((due_ms, key(number), TRACE[1], value))
         return time.perf_counter() - begin_s
 
 
-def _read(address: str, table: str, reading: Reading, ready: Any) -> dict[str, Any]:
+def _read(address: str, table: str, reading: Reading, ready: Ready) -> dict[str, Any]:
     take = (
         f"DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE due_ms <= %s"  # noqa: S608
         " ORDER BY due_ms LIMIT %s FOR UPDATE SKIP LOCKED)) RETURNING value"
@@ -73,4 +63,4 @@ def _read(address: str, table: str, reading: Reading, ready: Any) -> dict[str, A
 
 
 if __name__ == "__main__":
-    serve(run)
+    serve_jobs(_load, _read)

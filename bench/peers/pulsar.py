@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.job import JobProcess
-from bench.peers.java import SETTINGS, JavaClient, JavaServer, heap, jars_of
+from bench.peers.java import HOLDER, JavaClient, JavaServer, jars_of
 from bench.peers.job import Reading, Sending
 from bench.peers.peer import Peer, disk_bytes_of
 from ops.stack.ports import HOST, free_port
@@ -74,13 +74,14 @@ class Pulsar(Peer):
 
     name = "pulsar"
     title = "Pulsar 4.2.4, standalone, deliverAt"
+    needs_reader = True
     settings = (
         "delayed delivery strict, by ticks of 100 ms, tracked in memory; 4 partitions, a journal that the"
-        f" system flushes, no limit of what is not acknowledged; {SETTINGS}"
+        f" system flushes, no limit of what is not acknowledged; {' '.join(HOLDER)}"
     )
     lacks = (
-        "delays for subscriptions other than shared ones; batches of delayed messages; exactly once behind a"
-        " delay; cancelling; moving; a list of what waits"
+        "exclusive subscriptions with delays, and so order; batches of delayed messages; exactly once to a"
+        " consumer without transactions; cancelling; moving; a list of what waits"
     )
 
     def __init__(self, folder: Path) -> None:
@@ -92,7 +93,7 @@ class Pulsar(Peer):
         self._address = f"{HOST}:{port}"
         self._server = _Standalone(
             "pulsar", folder, web_port, jars,
-            [*heap(), *_JVM, "org.apache.pulsar.PulsarStandaloneStarter", "--config", str(config),
+            [*HOLDER, *_JVM, "org.apache.pulsar.PulsarStandaloneStarter", "--config", str(config),
              "-nfw", "-nss", "--bookkeeper-port", str(free_port()),
              "--metadata-dir", str(folder / "pulsar" / "metadata"),
              "--bookkeeper-dir", str(folder / "pulsar" / "bookkeeper")],
@@ -105,7 +106,7 @@ class Pulsar(Peer):
         return [self._server]
 
     @property
-    def delays(self) -> Server:
+    def holder(self) -> Server:
         return self._server
 
     def topic(self) -> str:

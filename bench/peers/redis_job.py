@@ -1,4 +1,6 @@
-"""A sorted set in Redis, polled: what is due is taken out, by one script, so that nobody else gets it. A job.
+"""A sorted set in Redis, polled: what is due is taken out, by one script, so that nobody else gets it.
+
+A job; a topic is a key.
 
 A server that dies between the taking and the answer loses what was taken; to read first and to remove later
 would give it twice instead.
@@ -12,10 +14,11 @@ from itertools import islice
 from typing import Any, Final, cast
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
-from bench.job import serve
-from bench.message import key
-from bench.peers.job import Arrivals, Message, Reading, Sending, messages, understood
+from bench.message import TRACE, key
+from bench.peers.job import Arrivals, Message, Reading, Ready, Sending, messages, serve_jobs
 
 BATCH: Final = 1_000
 POLL_S: Final = 0.005
@@ -29,19 +32,15 @@ return due
 """
 
 
-def run(told: dict[str, Any], ready: Any) -> Any:
-    """What the job's process does. A topic is a key."""
-    address, topic, what = understood(told)
+def _client(address: str) -> redis.Redis:
+    """Says at once that it is away: `RETRY_S` says when to ask again."""
     host, port = address.split(":")
-    client = redis.Redis(host=host, port=int(port))
+    return redis.Redis(host=host, port=int(port), retry=Retry(NoBackoff(), 0))
+
+
+def _load(address: str, topic: str, sending: Sending, ready: Ready) -> float:
+    client, each = _client(address), messages(sending)
     client.ping()
-    return (
-        _load(client, topic, what, ready) if isinstance(what, Sending) else _read(client, topic, what, ready)
-    )
-
-
-def _load(client: redis.Redis, topic: str, sending: Sending, ready: Any) -> float:
-    each = messages(sending)
     ready()
     begin_s = time.perf_counter()
     while batch := list(islice(each, 1 if sending.rate else BATCH)):
@@ -50,12 +49,12 @@ def _load(client: redis.Redis, topic: str, sending: Sending, ready: Any) -> floa
 
 
 def _members(batch: Sequence[Message]) -> dict[bytes, float]:
-    """The value, its key behind it, by when it is due."""
-    return {one.value + key(one.number): one.due_ms for one in batch}
+    """The value, its key and its header behind it, by when it is due."""
+    return {one.value + key(one.number) + TRACE[1]: one.due_ms for one in batch}
 
 
-def _read(client: redis.Redis, topic: str, reading: Reading, ready: Any) -> dict[str, Any]:
-    take = client.register_script(_TAKE)
+def _read(address: str, topic: str, reading: Reading, ready: Ready) -> dict[str, Any]:
+    take = _client(address).register_script(_TAKE)
     arrivals = Arrivals(reading)
     ready()
     while arrivals.go_on:
@@ -71,4 +70,4 @@ def _read(client: redis.Redis, topic: str, reading: Reading, ready: Any) -> dict
 
 
 if __name__ == "__main__":
-    serve(run)
+    serve_jobs(_load, _read)

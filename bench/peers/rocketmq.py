@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.job import JobProcess
-from bench.peers.java import SETTINGS, JavaClient, JavaServer, heap, jars_of
+from bench.peers.java import HOLDER, JavaClient, JavaServer, jars_of
 from bench.peers.job import Reading, Sending
 from bench.peers.peer import Peer, disk_bytes_of
 from ops.stack.ports import HOST, free_port
@@ -41,7 +41,7 @@ class RocketMq(Peer):
     title = "RocketMQ 5.5.0, timer messages"
     settings = (
         "timer wheel of 100 ms, flush by the system, 4 queues, 1,000 messages a pull, none is refused because"
-        f" it had to wait; the broker {SETTINGS}"
+        f" it had to wait; the broker {' '.join(HOLDER)}"
     )
     lacks = (
         "due times to the millisecond (its wheel has slots, of 1,000 ms by default); exactly once; a list of"
@@ -72,7 +72,7 @@ class RocketMq(Peer):
         )  # fmt: skip
         self._broker = JavaServer(
             "broker", folder, broker_port, jars,
-            [*heap(), home, "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+            [*HOLDER, home, "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
              "--add-opens=java.base/java.nio=ALL-UNNAMED",
              f"{main}.broker.BrokerStartup", "-c", str(broker_file)],
         )  # fmt: skip
@@ -84,7 +84,7 @@ class RocketMq(Peer):
         return [self._names, self._broker]
 
     @property
-    def delays(self) -> Server:
+    def holder(self) -> Server:
         return self._broker
 
     def topic(self) -> str:

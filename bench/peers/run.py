@@ -35,6 +35,7 @@ class PeersRun:
         self._sizes = sizes
         self._begun, self._begun_s = datetime.now(UTC), time.monotonic()
         self._machine = machine()
+        self._settings = {peer.name: peer.settings for peer in peers}
         self._figures: dict[str, list[float]] = {}
         self._failed: dict[str, str] = {}
 
@@ -53,7 +54,7 @@ class PeersRun:
             begun=self._begun.isoformat(timespec="seconds"),
             minutes=round((time.monotonic() - self._begun_s) / 60, 1),
             machine=self._machine,
-            settings=settings | {peer.title: peer.settings for peer in self._peers},
+            settings=settings | self._settings,
             figures={name: list(values) for name, values in self._figures.items()},
             histograms={},
             failed=dict(self._failed),
@@ -61,6 +62,8 @@ class PeersRun:
 
     def _turn(self, kind: type[Peer], number: int, say: Say) -> None:
         try:
+            if version := kind.version():
+                self._settings[kind.name] = f"{version}; {kind.settings}"
             figures = _measured(kind, self._sizes)
         except Exception as error:
             self._failed[kind.name] = f"round {number}: {reason(error)}"

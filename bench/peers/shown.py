@@ -52,7 +52,11 @@ def markdown(record: RunRecord) -> str:
         *(f"{_SHORT[name]} failed, {why}\n" for name, why in record.failed.items()),
         row("", "set to", "does not do"),
         "|---|---|---|",
-        *(row(peer.title, peer.settings, peer.lacks) for peer in PEERS if peer.name in _names(record)),
+        *(
+            row(peer.title, record.settings.get(peer.name, peer.settings), peer.lacks)
+            for peer in PEERS
+            if peer.name in _names(record)
+        ),
     ]
     return "\n".join(lines) + "\n"
 

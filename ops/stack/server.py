@@ -43,12 +43,14 @@ class Server(ABC):
 
     @property
     def running(self) -> bool:
-        return self._supervisor is not None and self._supervisor.poll() is None
+        supervisor = self._supervisor  # others may look while it is ended
+        return supervisor is not None and supervisor.poll() is None
 
     @property
     def pid(self) -> int | None:
         """The JVM's process id (to pause it, say), None while it is not running."""
-        return self._pid if self.running else None
+        pid = self._pid
+        return pid if self.running else None
 
     def start(self) -> None:
         """Start it and wait until it serves.

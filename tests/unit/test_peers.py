@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import os
 import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self, cast
 
 import pytest
 from msgspec.structs import replace
 
+from bench.job import JobProcess
+from bench.peers import steps
 from bench.peers.compared import LINES, Line
 from bench.peers.java import LISTS
 from bench.peers.job import (
@@ -18,11 +24,13 @@ from bench.peers.job import (
     said,
     understood,
 )
+from bench.peers.peer import Peer
 from bench.peers.run import PEERS, PROFILE
 from bench.peers.shown import markdown, peers_page
 from bench.peers.steps import Sizes, gap_ms
 from bench.record import Machine, RunRecord
 from ops.setup.jars import Jar, JarSet
+from ops.stack.server import Server
 from pipeline.page import render
 
 DUE_MS = 1_767_225_600_000
@@ -69,8 +77,8 @@ def test_a_job_in_java_is_told_all_as_words_and_numbers() -> None:
         "do=read",
         "count=3",
         "check=1",
-        "from_ms=0",
-        "quiet_ms=60000",
+        "unjudged=0",
+        "quiet_ms=600000",
     ]
 
 
@@ -104,11 +112,11 @@ def test_what_comes_before_it_is_due_is_early() -> None:
     assert Read(**arrivals.read()).early == 1
 
 
-def test_lateness_counts_from_a_moment_on() -> None:
+def test_lateness_is_that_of_all_but_the_first() -> None:
     now_ms = int(time.time() * 1000)
-    arrivals = Arrivals(Reading(2, check=True, from_ms=now_ms - HOUR_MS))
-    one, other = values(2, now_ms - HOUR_MS)[0], values(2, now_ms - 2 * HOUR_MS)[1]
-    arrivals.take([one, other])
+    arrivals = Arrivals(Reading(2, check=True, unjudged=1))
+    unjudged, judged = values(2, now_ms - 2 * HOUR_MS)[0], values(2, now_ms - HOUR_MS)[1]
+    arrivals.take([unjudged, judged])
     read = Read(**arrivals.read())
     assert HOUR_MS <= read.p50_ms == read.max_ms < HOUR_MS + 60_000
 
@@ -117,16 +125,95 @@ def test_lateness_counts_from_a_moment_on() -> None:
     ("gaps", "found"),
     [
         ([(1_000.0, 700.0)], 700),
-        ([(1_000 - GAP_MS - 1.0, 700.0)], GAP_MS),  # before the kill
-        ([(3_000.0, 700.0)], GAP_MS),  # of the next
+        ([(900.0, 50_000.0)], 50_000),  # it lasted until after the next kill
+        ([(700.0, 250.0)], GAP_MS),  # it was over before the kill
+        ([(2_000.0, 700.0)], GAP_MS),  # it came with the next
         ([(1_050.0, 300.0), (1_500.0, 900.0)], 900),
         ([], GAP_MS),
     ],
 )
-def test_a_kill_s_gap_is_the_longest_that_begins_with_it(
-    gaps: list[tuple[float, float]], found: float
+def test_a_kill_s_gap_is_the_longest_until_the_next(gaps: list[tuple[float, float]], found: float) -> None:
+    assert gap_ms(Read(1, 1, 0, 0.0, 0.0, gaps=gaps), from_ms=1_000, until_ms=2_000) == found
+
+
+def test_who_never_comes_back_has_a_gap_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrivals = Arrivals(Reading(2, check=True))
+    arrivals.take(values(1, DUE_MS))
+    came_ms = time.time() * 1000
+    monkeypatch.setattr(time, "time", lambda: came_ms / 1000 + 3_600)
+    ((_, long_ms),) = Read(**arrivals.read()).gaps
+    assert HOUR_MS <= long_ms < HOUR_MS + 60_000
+
+
+class Answer:
+    """A job that has its result."""
+
+    def __init__(self, result: Any) -> None:
+        self._result = result
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def result(self) -> Any:
+        return self._result
+
+
+class Told(Peer):
+    """It does nothing; its jobs say what they are told to."""
+
+    name = title = settings = lacks = "told"
+    servers = ()
+
+    def __init__(self, folder: Path, *, came: int | None = None, took_s: float = 0.001) -> None:
+        super().__init__(folder)
+        self._came, self._took_s = came, took_s
+
+    @property
+    def holder(self) -> Server:
+        raise AssertionError("none is asked for")
+
+    def topic(self) -> str:
+        return "topic"
+
+    def load(self, topic: str, sending: Sending) -> JobProcess:
+        return cast("JobProcess", Answer(self._took_s))
+
+    def read(self, topic: str, reading: Reading) -> JobProcess:
+        came = reading.count if self._came is None else self._came
+        return cast("JobProcess", Answer(asdict(Read(came, came, 0, 1.0, 2.0))))
+
+    def disk_bytes(self) -> int:
+        return 0
+
+    def start(self) -> None:
+        pass
+
+    def wait_settled(self) -> None:
+        pass
+
+
+TINY = Sizes(pending=1, burst=2, backlog=2, rate=1, rate_s=1, kills=1, warm_up=2)
+
+
+def test_a_peer_that_loses_messages_has_no_figure_for_how_fast_it_is(tmp_path: Path) -> None:
+    with pytest.raises(TimeoutError, match="1 of 2 messages have not come"):
+        steps.measure(Told(tmp_path, came=1), TINY)
+
+
+def test_lateness_at_a_rate_that_was_not_sent_is_no_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert gap_ms(Read(1, 1, 0, 0.0, 0.0, gaps=gaps), killed_ms=1_000, until_ms=2_000) == found
+    monkeypatch.setattr(steps, "SLOWER", 1e6)  # all of it is in time
+    with pytest.raises(TimeoutError, match="a second of 2000"):
+        steps.measure(Told(tmp_path, took_s=3_600), TINY)
+
+
+def test_memory_that_processes_share_counts_once() -> None:
+    assert steps.held_mb([os.getpid()]) > 10
+    assert steps.held_mb([2**30]) == 0
 
 
 def test_more_or_less_is_better_as_the_line_says() -> None:

@@ -5,12 +5,13 @@ import java.util.Arrays;
 import java.util.BitSet;
 import java.util.HashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Random;
 
 /**
  * A job of the benchmark in Java: `name=value` arguments in, "ready" and a line of JSON out. The same as
- * bench/peers/jobs.py, for peers whose own clients are in Java.
+ * bench/peers/job.py, for peers whose own clients are in Java.
  */
 final class Job {
     static final int VALUE_BYTES = 300;
@@ -108,7 +109,7 @@ final class Job {
         }
 
         String key() {
-            return String.format("%08d", next % 100_000_000);
+            return String.format(Locale.ROOT, "%08d", next % 100_000_000);
         }
 
         long dueMs() {
@@ -149,9 +150,9 @@ final class Job {
     final class Arrivals {
         private final long count = number("count");
         private final boolean check = number("check") == 1;
-        private final long fromMs = number("from_ms");
+        private final long unjudged = number("unjudged");
         private final long quietMs = number("quiet_ms");
-        private final long[] lateUs = new long[check ? (int) Math.min(count * 2, 5_000_000) : 0];
+        private final long[] lateUs = new long[check ? (int) count : 0];
         private final BitSet seen = new BitSet();
         private final List<String> gaps = new ArrayList<>();
         private int lates;
@@ -173,7 +174,7 @@ final class Job {
             if (came == 0) {
                 firstMs = atMs;
             } else if (atMs - lastMs > GAP_MS) {
-                gaps.add(String.format("[%.1f,%.1f]", lastMs, atMs - lastMs));
+                gaps.add(gap(atMs));
             }
             came++;
             lastMs = atMs;
@@ -188,21 +189,28 @@ final class Job {
             }
             seen.set(number);
             distinct++;
-            long dueMs = digits(value, 0, 13);
-            if (dueMs < fromMs || lates == lateUs.length) {
+            if (number < unjudged) {
                 return;
             }
-            long late = (long) ((atMs - dueMs) * 1000);
+            long late = (long) ((atMs - digits(value, 0, 13)) * 1000);
             lateUs[lates++] = late;
             if (late < 0) {
                 early++;
             }
         }
 
+        /** From the last one until then. */
+        private String gap(double atMs) {
+            return String.format(Locale.ROOT, "[%.1f,%.1f]", lastMs, atMs - lastMs);
+        }
+
         synchronized String read() {
+            if (distinct < count && came > 0) {
+                gaps.add(gap(System.currentTimeMillis()));
+            }
             Arrays.sort(lateUs, 0, lates);
             return String.format(
-                "{\"came\":%d,\"distinct\":%d,\"early\":%d,\"first_ms\":%.1f,\"last_ms\":%.1f,\"p50_ms\":%.3f,"
+                Locale.ROOT, "{\"came\":%d,\"distinct\":%d,\"early\":%d,\"first_ms\":%.1f,\"last_ms\":%.1f,\"p50_ms\":%.3f,"
                     + "\"p99_ms\":%.3f,\"max_ms\":%.3f,\"gaps\":[%s]}",
                 came, distinct, early, firstMs, lastMs, late(0.5), late(0.99), late(1), String.join(",", gaps));
         }

@@ -67,6 +67,7 @@ public final class RocketMq {
         int turn = 0;
         while (messages.next()) {
             Message message = new Message(topic, messages.value());
+            message.putUserProperty("key", messages.key()); // what it calls a key makes an index
             message.putUserProperty("trace", "4bf92f3577b34da6");
             message.setDeliverTimeMs(messages.dueMs());
             free.acquire();
@@ -99,6 +100,8 @@ public final class RocketMq {
         consumer.setAutoCommit(false);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET); // a topic that nobody has read
         consumer.setPullBatchSize(1_000);
+        consumer.setPullThresholdForQueue(10_000);
+        consumer.setPollNameServerInterval(1_000);
         consumer.setPullThreadNums(QUEUES);
         consumer.start();
         consumer.assign(consumer.fetchMessageQueues(job.text("topic")));
