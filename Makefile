@@ -24,7 +24,7 @@ help:
 	@echo "make bench-bulk  how fast a million rows are loaded, beside Spark's own Kafka sink"
 	@echo "make bench-audit  what an audit of a million requests takes"
 	@echo "make bench-pending  how long a million pending take into a cluster in another Kafka"
-	@echo "make bench-peers  the same work on RocketMQ, Pulsar, Redis and PostgreSQL, side by side (an hour)"
+	@echo "make bench-peers  the same work on RocketMQ, Pulsar, Redis and PostgreSQL, side by side (over an hour)"
 	@echo "make bench-forecast  how far off the forecast is, on generated weeks"
 	@echo "make spark-archive  build/delayline-spark.zip, for spark-submit: delayline, and what it needs"
 	@echo "make lock      resolve requirements.lock anew"

@@ -84,7 +84,6 @@ def run_command(profile: str, only: tuple[str, ...], rounds: int | None) -> None
 class Kept:
     """The record of a run under way, and its file: the latest state of both."""
 
-    page: Callable[[records.RunRecord], Page] = bench_page
     record: records.RunRecord | None = None
     file: Path | None = None
 
@@ -100,7 +99,7 @@ class Kept:
         if self.record is None or self.file is None:
             return
         page = self.file.with_suffix(".html")
-        write(self.page(self.record), page)
+        write(_page_of(self.record), page)
         console = table.console()
         table_of(console, self.record)
         console.print(f"kept in {self.file}; with plots: {page}", soft_wrap=True)
@@ -124,9 +123,11 @@ def show_command(run: Path, html: Path | None, *, as_markdown: bool) -> None:
     """Show a run that was kept."""
     record = _load(run)
     if html is not None:
-        write(bench_page(record), html)
+        write(_page_of(record), html)
     if as_markdown:
-        click.echo(markdown.rendered(record), nl=False)
+        click.echo(_markdown_of(record), nl=False)
+    elif record.profile == PROFILE:
+        show_peers(table.console(), record)
     else:
         table.show(table.console(), record)
 
@@ -142,14 +143,9 @@ def show_command(run: Path, html: Path | None, *, as_markdown: bool) -> None:
 )
 @click.option("--page", type=FILE, default=markdown.PAGE, show_default=True, help="The page.")
 def docs_command(run: Path, before: Path, page: Path) -> None:
-    """Put the figures of a run into docs/benchmarks.md, between the markers of its profile."""
+    """Put the figures of a run into a page of docs/, between the markers of its profile."""
     record = _load(run)
-    if record.profile == PROFILE:
-        tables = peers_markdown(record)
-    else:
-        tables = markdown.rendered(
-            record, _load(before) if record.profile in markdown.COMMON_PROFILES else None
-        )
+    tables = _markdown_of(record, _load(before) if record.profile in markdown.COMMON_PROFILES else None)
     try:
         page.write_text(markdown.replaced(page.read_text(), tables, record.profile))
     except markdown.NoPlace as error:
@@ -290,7 +286,8 @@ def forecast_command(
 @click.option("--only", multiple=True, type=click.Choice([peer.name for peer in PEERS]), help="Only these.")
 @click.option("--scale", type=click.FloatRange(0.01), default=1.0, show_default=True, help="Of all sizes.")
 def peers_command(rounds: int, only: tuple[str, ...], scale: float) -> None:
-    """The same work on RocketMQ, Pulsar, Redis and PostgreSQL, in turn with ours: an hour, on two cores.
+    """The same work on RocketMQ, Pulsar, Redis and PostgreSQL, in turn with ours: an hour and a quarter, on two
+    cores.
 
     RocketMQ and Pulsar are fetched from the Java registry once (340 MB, minutes); they need a JDK. Redis and
     PostgreSQL are those of the system: install them, or name the others with --only. The run is kept
@@ -301,7 +298,7 @@ def peers_command(rounds: int, only: tuple[str, ...], scale: float) -> None:
     own_settings_only()
     logs.configure(logging.ERROR)
     chosen = [peer for peer in PEERS if not only or peer.name in only]
-    kept = Kept(peers_page)
+    kept = Kept()
     under_way = PeersRun(chosen, rounds, Sizes().scaled(scale))
     try:
         under_way.run(_say_peer, kept)
@@ -316,6 +313,14 @@ def peers_command(rounds: int, only: tuple[str, ...], scale: float) -> None:
 
 def _say_peer(name: str, outcome: dict[str, float] | str) -> None:
     _say(name, outcome if isinstance(outcome, str) else Measured(outcome))
+
+
+def _page_of(record: records.RunRecord) -> Page:
+    return peers_page(record) if record.profile == PROFILE else bench_page(record)
+
+
+def _markdown_of(record: records.RunRecord, earlier: records.RunRecord | None = None) -> str:
+    return peers_markdown(record) if record.profile == PROFILE else markdown.rendered(record, earlier)
 
 
 def _load(file: Path) -> records.RunRecord:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from bench.peers.compared import LINES, figure_of
+
 RATE: Final = ".rate"
 """How the names of figures end that say what a load has really offered; what was wanted stands before it."""
 OFFERED_AT_LEAST: Final = 0.98
@@ -75,8 +77,10 @@ KINDS: Final = (
     FigureKind("hung.", "leaderships that no stop has made necessary", "", suffix=".unasked"),
     FigureKind("restart.", "process start of a killed node to its first delivery", "ms"),
     FigureKind("memory.", "a node's peak", "MB"),
+    FigureKind("memory.lanes.", "the peaks of all nodes together", "MB"),
     FigureKind("disk.", "per pending message", "bytes"),
     FigureKind("cpu.", "per message", "us"),
+    *(FigureKind(figure_of(line.name, ""), line.says, line.unit, line.more_is_better) for line in LINES),
 )
 
 
@@ -142,7 +146,7 @@ GOALS: Final = (
 def kind(figure: str) -> FigureKind:
     """The kind of a figure: of those that its name fits, the one that says most of it."""
     fitting = [one for one in KINDS if figure.startswith(one.prefix) and figure.endswith(one.suffix)]
-    return max(fitting, key=lambda one: len(one.suffix))
+    return max(fitting, key=lambda one: (len(one.suffix), len(one.prefix)))
 
 
 def offered_only(figure: str, figures: Mapping[str, Sequence[float]]) -> float | None:

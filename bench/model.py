@@ -1,9 +1,9 @@
 """What lanes would carry on more cores: a model of two bounds, fed with measured costs.
 
-A message costs its node so much CPU time, and the broker so much. Python runs one thread of a node at a time,
-so a lane carries at most what one core does of the node's share; and all of them together at most what all
-cores do of both. What the network and the disk bound, and that a broker's own threads wait for each other, is
-not in it: the more cores, the more it promises too much.
+Python runs one thread of a node at a time, so a lane carries at most what one alone was measured to carry. And a
+message costs its node so much CPU time, and the broker so much: all lanes together carry at most what all
+cores do of both. That processes share caches and memory, and what the network and the disk bound, is not in
+it: the more cores, the more it promises too much.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Final, Self
 
 from bench.markdown import row
 from bench.record import RunRecord
-from bench.table import number
 
 CORES: Final = (2, 4, 8, 16)
 LANES: Final = (1, 2, 4, 8)
@@ -26,8 +25,9 @@ class NoCosts(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Of a message, in us of CPU time."""
+    """Of a message, in us of CPU time; and how many of them one lane carries a second."""
 
+    lane_per_s: float
     node_us: float
     broker_us: float
 
@@ -36,13 +36,14 @@ class Costs:
         """As one lane has them: more of them get in each other's way. Raises `NoCosts`."""
         medians = record.medians()
         try:
-            return cls(*(medians[f"cpu.lanes.1.{done}.{who}"] for who in ("node", "broker")))
+            costs_us = [medians[f"cpu.lanes.1.{done}.{who}"] for who in ("node", "broker")]
+            return cls(medians[f"lanes.1.{done}"], *costs_us)
         except KeyError as error:
             raise NoCosts(f"it lacks {error.args[0]}: run the profile lanes") from error
 
     def messages_per_s(self, cores: int, lanes: int) -> float:
         """At the most."""
-        return min(lanes * 1e6 / self.node_us, cores * 1e6 / (self.node_us + self.broker_us))
+        return min(lanes * self.lane_per_s, cores * 1e6 / (self.node_us + self.broker_us))
 
 
 def rendered(record: RunRecord) -> str:
@@ -61,7 +62,12 @@ def _table(record: RunRecord, done: str) -> str:
         cells = []
         for lanes in LANES:
             measured = medians.get(f"lanes.{lanes}.{done}") if cores == cores_here else None
-            behind = "" if measured is None else f" (measured: {number(measured)})"
-            cells.append(f"{number(costs.messages_per_s(cores, lanes))}{behind}")
+            behind = "" if measured is None else f" (measured: {_rounded(measured)})"
+            cells.append(f"{_rounded(costs.messages_per_s(cores, lanes))}{behind}")
         lines.append(row(f"{cores} cores, msgs/s", *cells))
     return "\n".join(lines) + "\n"
+
+
+def _rounded(per_s: float) -> str:
+    """To thousands: it is a model."""
+    return f"{round(per_s, -3):,.0f}"

@@ -14,6 +14,11 @@ YARDSTICK: Final = "rocketmq"
 """Whom the goals speak of."""
 
 
+def figure_of(line: str, peer: str) -> str:
+    """What the figure is called in a record."""
+    return f"peers.{line}.{peer}"
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """A figure of every peer. `goal`: how many times as good as the yardstick it should be."""
@@ -26,7 +31,7 @@ class Line:
 
     def of(self, record: RunRecord, peer: str) -> list[float]:
         """What each round has measured."""
-        return record.figures.get(f"{self.name}.{peer}", [])
+        return record.figures.get(figure_of(self.name, peer), [])
 
     def times(self, record: RunRecord, other: str) -> float | None:
         """How many times as good as the other ours is, by the medians; None where that says nothing."""

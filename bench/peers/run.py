@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.failure import reason
+from bench.peers.compared import figure_of
 from bench.peers.ours import Ours
 from bench.peers.peer import Peer
 from bench.peers.polled import Postgres, Redis
@@ -70,7 +71,7 @@ class PeersRun:
             say(kind.name, self._failed[kind.name])
             return
         for name, value in figures.items():
-            self._figures.setdefault(f"{name}.{kind.name}", []).append(round(value, 1))
+            self._figures.setdefault(figure_of(name, kind.name), []).append(round(value, 1))
         say(kind.name, figures)
 
 

@@ -496,14 +496,15 @@ def lanes_record(**figures: float) -> RunRecord:
 def test_lanes_carry_what_a_core_does_of_each_and_all_cores_do_of_all(
     cores: int, lanes: int, rate: float
 ) -> None:
-    assert model.Costs(node_us=10, broker_us=6).messages_per_s(cores, lanes) == rate
+    assert model.Costs(lane_per_s=100_000, node_us=10, broker_us=6).messages_per_s(cores, lanes) == rate
 
 
 def test_the_model_stands_beside_what_was_measured_on_as_many_cores() -> None:
     costs = {f"cpu__lanes__1__{done}__{who}": 5.0 for done in model.DONE for who in ("node", "broker")}
+    costs |= {f"lanes__1__{done}": 120_000.0 for done in model.DONE}
     text = model.rendered(lanes_record(lanes__2__delivery=150_000, **costs))
     assert text.count("(measured: 150,000)") == 1
-    assert "| 2 cores, msgs/s | 200,000 | 200,000 (measured: 150,000) |" in text
+    assert "| 2 cores, msgs/s | 120,000 (measured: 120,000) | 200,000 (measured: 150,000) |" in text
 
 
 def test_a_run_without_costs_of_lanes_has_no_model() -> None:

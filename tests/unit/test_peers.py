@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import pytest
+from click.testing import CliRunner
 from msgspec.structs import replace
 
+from bench.__main__ import main
+from bench.figures import kind
 from bench.job import JobProcess
 from bench.peers import steps
 from bench.peers.compared import LINES, Line
@@ -38,7 +41,7 @@ HOUR_MS = 3_600_000
 
 
 def record(**figures: list[float]) -> RunRecord:
-    named = {name.replace("__", "."): values for name, values in figures.items()}
+    named = {f"peers.{name.replace('__', '.')}": values for name, values in figures.items()}
     machine = Machine("Linux", "a processor", 2, 4.0, {})
     return RunRecord(PROFILE, "2026-01-01T00:00:00+00:00", 1.0, machine, {"rounds": "3"}, named, {})
 
@@ -272,3 +275,18 @@ def test_the_lists_of_jars_name_each_file_once(name: str) -> None:
 
 def test_a_jar_for_one_kind_of_machine_has_it_in_its_file_s_name() -> None:
     assert Jar("org", "one", "1", "0", "linux-x86_64").file == "one-1-linux-x86_64.jar"
+
+
+def test_a_run_is_shown_and_compared_like_any_other(tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    record(burst__delayline=[1_000.0], burst__rocketmq=[4_000.0], kill__max__redis=[1.0]).save(file)
+    shown = CliRunner().invoke(main, ["show", str(file)])
+    compared = CliRunner().invoke(main, ["compare", str(file), str(file)])
+    assert (shown.exit_code, compared.exit_code) == (0, 0)
+    assert "times RocketMQ" in shown.output
+    assert "peers.kill.max.redis" in compared.output
+
+
+def test_a_figure_s_kind_is_that_of_its_line() -> None:
+    assert kind("peers.kill.max.redis").says == line("kill.max").says
+    assert kind("peers.kill.redis").says == line("kill").says
