@@ -286,8 +286,7 @@ def forecast_command(
 @click.option("--only", multiple=True, type=click.Choice([peer.name for peer in PEERS]), help="Only these.")
 @click.option("--scale", type=click.FloatRange(0.01), default=1.0, show_default=True, help="Of all sizes.")
 def peers_command(rounds: int, only: tuple[str, ...], scale: float) -> None:
-    """The same work on RocketMQ, Pulsar, Redis and PostgreSQL, in turn with ours: an hour and a quarter, on two
-    cores.
+    """The same work on RocketMQ, Pulsar, Redis and PostgreSQL, in turn with ours: over an hour on two cores.
 
     RocketMQ and Pulsar are fetched from the Java registry once (340 MB, minutes); they need a JDK. Redis and
     PostgreSQL are those of the system: install them, or name the others with --only. The run is kept
