@@ -2,8 +2,8 @@
 
 Python runs one thread of a node at a time, so a lane carries at most what one alone was measured to carry.
 And a message costs its node so much CPU time, and the broker so much: all lanes together carry at most what
-all cores do of both. That processes share caches and memory, and what the network and the disk bound, is not in
-it: the more cores, the more it promises too much.
+all cores do of both. That processes share caches and memory, and what the network and the disk bound, is
+not in it: the more cores, the more it promises too much.
 """
 
 from __future__ import annotations
