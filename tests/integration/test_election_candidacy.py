@@ -5,11 +5,13 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from election.candidacy import Candidacy, ElectionState
 from election.candidates import Candidate, in_order
+from election.link import BEAT_S
 from election.peer import Peers
 from election.session import Session
 from election.znodes import Znodes
@@ -246,3 +248,25 @@ def test_who_is_not_abreast_lets_a_silent_leader_be(new_node: NewNode) -> None:
     next_.is_abreast = True  # it is looked at again, though nothing tells of it
     next_.until("leader")
     leader.until("none")
+
+
+def test_who_is_answered_late_by_zookeeper_lets_a_silent_leader_be(
+    new_node: NewNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, next_ = new_node("n1"), new_node("n2", SilentPeers)
+    leader.candidacy.enter()
+    leader.until("leader")
+    exists = next_.session.exists
+
+    def late(*asked: Any, **how: Any) -> Any:
+        answer = exists(*asked, **how)
+        threading.Event().wait(BEAT_S)  # as long as it takes one who is cut off to miss a beat
+        return answer
+
+    monkeypatch.setattr(next_.session, "exists", late)
+    next_.candidacy.enter()
+    next_.until("follower")
+    with pytest.raises(queue.Empty):
+        next_.states.get(timeout=NO_CHANGE_S)
+    monkeypatch.setattr(next_.session, "exists", exists)
+    next_.until("leader")
