@@ -10,6 +10,8 @@ from typing import Final
 from bench.record import RunRecord
 
 OURS: Final = "delayline"
+IN_TWO: Final = "lanes2"
+"""The same in two lanes."""
 YARDSTICK: Final = "rocketmq"
 """Whom the goals speak of."""
 
@@ -45,7 +47,8 @@ class Line:
     def best_other(self, record: RunRecord, peers: Sequence[str]) -> str | None:
         """Which of the others is best at it."""
         others = {peer: statistics.median(values) for peer in peers if (values := self.of(record, peer))}
-        others.pop(OURS, None)
+        for ours in (OURS, IN_TWO):
+            others.pop(ours, None)
         if not others:
             return None
         return (max if self.more_is_better else min)(others, key=others.__getitem__)

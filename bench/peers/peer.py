@@ -47,8 +47,8 @@ class Peer(ABC):
 
     @property
     @abstractmethod
-    def holder(self) -> Server:
-        """The one that holds what waits, and is killed."""
+    def holders(self) -> Sequence[Server]:
+        """Those that hold what waits: they are killed, and held themselves."""
 
     @abstractmethod
     def topic(self) -> str:
@@ -97,9 +97,13 @@ class Peer(ABC):
             before_us = now_us
 
     def kill(self) -> None:
-        """Kills (SIGKILL) what holds what waits, and starts it again at once."""
-        self.holder.kill()
-        self.holder.launch()
+        """Kills (SIGKILL) what holds what waits, and starts it again at once. Returns once that serves."""
+        for server in self.holders:
+            server.kill()
+        for server in self.holders:
+            server.launch()
+        for server in self.holders:
+            server.wait_ready()
 
     def cpu_us(self) -> float:
         """What its servers have used so far."""
@@ -124,8 +128,9 @@ class Peer(ABC):
         return self.processes()
 
     def _signal(self, number: signal.Signals) -> None:
-        assert self.holder.pid is not None, "it runs"
-        os.kill(self.holder.pid, number)
+        for server in self.holders:
+            assert server.pid is not None, "it runs"
+            os.kill(server.pid, number)
 
 
 class Polled(Peer):

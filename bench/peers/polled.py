@@ -68,8 +68,8 @@ class Redis(Polled):
         return [self._server]
 
     @property
-    def holder(self) -> Server:
-        return self._server
+    def holders(self) -> Sequence[Server]:
+        return [self._server]
 
     def topic(self) -> str:
         return f"due-{next(self._keys)}"
@@ -159,8 +159,8 @@ class Postgres(Polled):
         return [self._server]
 
     @property
-    def holder(self) -> Server:
-        return self._server
+    def holders(self) -> Sequence[Server]:
+        return [self._server]
 
     def processes(self) -> list[int]:
         return self._server.processes()

@@ -106,8 +106,8 @@ class Pulsar(Peer):
         return [self._server]
 
     @property
-    def holder(self) -> Server:
-        return self._server
+    def holders(self) -> Sequence[Server]:
+        return [self._server]
 
     def topic(self) -> str:
         name = f"target-{next(self._topics)}"

@@ -84,8 +84,8 @@ class RocketMq(Peer):
         return [self._names, self._broker]
 
     @property
-    def holder(self) -> Server:
-        return self._broker
+    def holders(self) -> Sequence[Server]:
+        return [self._broker]
 
     def topic(self) -> str:
         name = f"target-{next(self._topics)}"

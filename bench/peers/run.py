@@ -12,7 +12,7 @@ from typing import Final
 
 from bench.failure import reason
 from bench.peers.compared import figure_of
-from bench.peers.ours import Ours
+from bench.peers.ours import Ours, OursInTwo
 from bench.peers.peer import Peer
 from bench.peers.polled import Postgres, Redis
 from bench.peers.pulsar import Pulsar
@@ -20,7 +20,7 @@ from bench.peers.rocketmq import RocketMq
 from bench.peers.steps import Sizes, measure
 from bench.record import RunRecord, machine
 
-PEERS: Final[Sequence[type[Peer]]] = (Ours, RocketMq, Pulsar, Redis, Postgres)
+PEERS: Final[Sequence[type[Peer]]] = (Ours, OursInTwo, RocketMq, Pulsar, Redis, Postgres)
 PROFILE: Final = "peers"
 
 Say = Callable[[str, dict[str, float] | str], None]

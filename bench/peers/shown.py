@@ -18,6 +18,7 @@ from pipeline.page.figures import COLOURS, axis, figure
 
 _SHORT = {
     "delayline": "delayline",
+    "lanes2": "two lanes",
     "rocketmq": "RocketMQ",
     "pulsar": "Pulsar",
     "redis": "Redis",

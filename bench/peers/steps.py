@@ -155,7 +155,7 @@ class _Measuring:
         came, what came twice. The next kill comes when it has been up for a while. `TimeoutError` if it takes
         so long that nothing is due any more, and `StackError` if it does not start.
         """
-        sizes, topic, holder = self._sizes, self._peer.topic(), self._peer.holder
+        sizes, topic = self._sizes, self._peer.topic()
         seconds = sizes.kills * (sizes.kill_every_s + SLOW_START_S)
         count = int(seconds * sizes.rate)
         moments_ms = []
@@ -165,7 +165,6 @@ class _Measuring:
                 _wait_until(max(_in_ms(0), due_ms) + BEFORE_A_KILL_MS)
                 moments_ms.append(time.time() * 1000)
                 self._peer.kill()
-                holder.wait_ready()
                 _wait_until(moments_ms[-1] + sizes.kill_every_s * 1000 - BEFORE_A_KILL_MS)
             if time.time() * 1000 > due_ms + seconds * 1000:
                 raise TimeoutError(f"its {sizes.kills} starts took longer than {seconds} s")

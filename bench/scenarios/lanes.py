@@ -36,7 +36,7 @@ class Lanes:
     def run(self, clusters: Clusters) -> Measured:
         with (
             clusters.cluster("lanes", lanes=self._lanes, partitions=PARTITIONS) as cluster,
-            _nodes(cluster, self._lanes) as nodes,
+            leading_nodes(cluster, self._lanes) as nodes,
         ):
             due_ms = int(time.time() * 1000) + AHEAD_MS
             _each(nodes, BenchNode.pause)
@@ -49,7 +49,7 @@ class Lanes:
             )
 
     def _ingest(self, nodes: Sequence[BenchNode]) -> Measured:
-        return self._timed("ingest", nodes, lambda: _wait_applied(nodes, self._backlog))
+        return self._timed("ingest", nodes, lambda: _all_applied(nodes, self._backlog))
 
     def _deliver(self, nodes: Sequence[BenchNode], due_ms: int) -> Measured:
         if time.time() * 1000 > due_ms - SPAN_MS:
@@ -58,7 +58,7 @@ class Lanes:
         _each(nodes, BenchNode.pause)
         all_due_ms = due_ms + SPAN_MS
         wait_until(all_due_ms)
-        return self._timed("delivery", nodes, lambda: _wait_delivered(nodes, all_due_ms))
+        return self._timed("delivery", nodes, lambda: _all_delivered(nodes, all_due_ms))
 
     def _timed(self, what: str, nodes: Sequence[BenchNode], wait: Callable[[], list[Sample]]) -> Measured:
         """The nodes go on, and have done it at the last of the samples, one of each."""
@@ -80,7 +80,7 @@ class Lanes:
 
 
 @contextmanager
-def _nodes(cluster: Cluster, lanes: int) -> Iterator[list[BenchNode]]:
+def leading_nodes(cluster: Cluster, lanes: int) -> Iterator[list[BenchNode]]:
     """A node of each lane, all of them leaders; ended at the end."""
     nodes = [cluster.node, *(cluster.node.of_lane(lane) for lane in range(1, lanes))]
     try:
@@ -99,19 +99,24 @@ def _each(nodes: Sequence[BenchNode], do: Callable[[BenchNode], None]) -> None:
         do(node)
 
 
-def _wait_applied(nodes: Sequence[BenchNode], messages: int) -> list[Sample]:
+def _all_applied(nodes: Sequence[BenchNode], messages: int) -> list[Sample]:
     """Until all together have so many: of each the first sample that shows its own. How many those are
     depends on the keys.
     """
+    wait_applied(nodes, messages)
+    return [_first(node, "applied", node.newest().applied) for node in nodes]
+
+
+def wait_applied(nodes: Sequence[BenchNode], messages: int) -> None:
+    """Until all together have so many. Raises `TimeoutError`."""
     deadline_s = time.monotonic() + PATIENCE_S
     while sum(node.newest().applied for node in nodes) < messages:
         if time.monotonic() > deadline_s:
             raise TimeoutError(f"{messages} messages were not applied within {PATIENCE_S:g} s")
         time.sleep(POLL_S)
-    return [_first(node, "applied", node.newest().applied) for node in nodes]
 
 
-def _wait_delivered(nodes: Sequence[BenchNode], all_due_ms: int) -> list[Sample]:
+def _all_delivered(nodes: Sequence[BenchNode], all_due_ms: int) -> list[Sample]:
     return [_first(node, "delivered_up_to_ms", all_due_ms) for node in nodes]
 
 
