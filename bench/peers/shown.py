@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as TerminalTable
 
 from bench.markdown import row
-from bench.peers.compared import LINES, OURS, YARDSTICK, Line
+from bench.peers.compared import IN_TWO, LINES, OURS, YARDSTICK, Line
 from bench.peers.run import PEERS
 from bench.record import RunRecord
 from pipeline.page import Column, Facts, Figure, Headline, Page, Section, Table
@@ -163,9 +163,12 @@ def _plot(line: Line, record: RunRecord) -> Figure:
             "array": [max(line.of(record, name)) - at for name, at in zip(names, medians, strict=True)],
             "arrayminus": [at - min(line.of(record, name)) for name, at in zip(names, medians, strict=True)],
         },
-        marker={"color": [COLOURS[name != OURS] for name in names]},
+        marker={"color": [COLOURS[name not in {OURS, IN_TWO}] for name in names]},
         hovertemplate="%{x}: %{y:,.1f}<extra></extra>",
     )
     better = "more" if line.more_is_better else "less"
     words = f"{line.says}, {line.unit}: {better} is better."
-    return Figure(figure([bar], yaxis=axis(line.unit, rangemode="tozero"), showlegend=False), words)
+    title = {"text": words, "font": {"size": 13}}
+    margin = {"l": 8, "r": 8, "t": 48, "b": 8}
+    layout = {"title": title, "margin": margin, "showlegend": False}
+    return Figure(figure([bar], yaxis=axis(line.unit, rangemode="tozero"), **layout), words)
