@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import select
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -22,7 +23,7 @@ from node.config import NodeConfig
 from node.http.server import HttpServer
 from ops.lanes import relay
 from ops.lanes.front import front
-from tests.support.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, becomes
 
 PART = b"x" * (1 << 16)
 PARTS = 1_000
@@ -48,7 +49,7 @@ class Lane:
         self.port = self._server.port
         self.wrong: str | None = None
         self.status = 200
-        self.sent = 0
+        self.sent = self.waiting = 0
         self.left = threading.Event()
         self.seen: list[tuple[str, str, bytes]] = []
 
@@ -89,6 +90,7 @@ class Lane:
             return StreamingResponse(parts(), headers={"content-length": str(len(PART) * 2)})
 
         async def never(_: Request) -> Response:
+            self.waiting += 1
             await asyncio.sleep(PATIENCE_S)
             return Response()
 
@@ -191,6 +193,7 @@ def test_a_head_has_no_body(port: int) -> None:
         ("/lanes/1/due", 404, "no such lane is here: there are 0, 2"),
         ("/lanes/0", 404, "no such lane is here: there are 0, 2"),
         ("/lanes/%30/due", 404, "Not Found"),
+        ("/lanes/0%2fdue", 404, "Not Found"),
     ],
 )
 def test_what_is_no_lane_s_is_answered_with_where_to_ask(port: int, path: str, status: int, why: str) -> None:
@@ -293,17 +296,38 @@ def test_who_goes_away_is_answered_no_more(lanes: list[Lane], port: int) -> None
     assert lanes[0].sent < PARTS
 
 
-def test_too_many_questions_to_one_lane_are_refused_at_once_and_those_to_others_are_not(
+def test_the_oldest_question_to_a_lane_makes_room_for_a_new_one(
     lanes: list[Lane], port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "MOST_AT_ONCE", 2)
     with ExitStack() as ends:
-        for _ in range(2):
-            connection = ends.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
-            connection.sendall(b"GET /lanes/0/never HTTP/1.1\r\nHost: x\r\n\r\n")
-        eventually(lambda: asked(port, "/lanes/0/due")[0] == 503, "too many are under way")
+        waiting = []
+        for number in (1, 2):
+            waiting.append(ends.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S)))
+            waiting[-1].sendall(b"GET /lanes/0/never HTTP/1.1\r\nHost: x\r\n\r\n")
+            becomes(lambda: lanes[0].waiting, number)
         assert asked(port, "/lanes/2/due")[0] == 201
-    eventually(lambda: asked(port, "/lanes/0/due")[0] == 201, "they have gone away")
+        assert ready(waiting) == []
+        assert asked(port, "/lanes/0/due")[0] == 201
+        assert waiting[0].recv(1000).startswith(b"HTTP/1.1 503 ")
+        assert ready(waiting[1:]) == []
+
+
+def ready(connections: list[socket.socket]) -> list[socket.socket]:
+    """Those at which something has come."""
+    return select.select(connections, [], [], 0)[0]
+
+
+def test_one_that_makes_room_in_the_midst_of_its_answer_is_broken_off(
+    lanes: list[Lane], port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "MOST_AT_ONCE", 1)
+    with asking(port, "/lanes/0/stream") as response:
+        response.read(1)
+        assert asked(port, "/lanes/0/due")[0] == 201
+        assert lanes[0].left.wait(PATIENCE_S)
+        with pytest.raises(http.client.IncompleteRead):
+            response.read()
 
 
 def test_half_a_request_holds_up_nobody(port: int) -> None:
