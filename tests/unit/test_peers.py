@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -18,10 +19,12 @@ from bench.peers.job import (
     said,
     understood,
 )
-from bench.peers.run import PEERS, PROFILE
+from bench.peers.rocketmq import server_files
+from bench.peers.run import PEERS, PROFILE, PeersRun
 from bench.peers.shown import markdown, peers_page
 from bench.peers.steps import Sizes, gap_ms
 from bench.record import Machine, RunRecord
+from bench.room import NoRoom
 from ops.setup.jars import Jar, JarSet
 from pipeline.page import render
 
@@ -185,3 +188,16 @@ def test_the_lists_of_jars_name_each_file_once(name: str) -> None:
 
 def test_a_jar_for_one_kind_of_machine_has_it_in_its_file_s_name() -> None:
     assert Jar("org", "one", "1", "0", "linux-x86_64").file == "one-1-linux-x86_64.jar"
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 14 * 10**9}))
+    run = PeersRun(PEERS, 1, Sizes())
+    with pytest.raises(NoRoom, match=r"has 14\.0 GB free, the peers need 15: make room"):
+        run.run(lambda *_: None, lambda _: None)
+    assert run.record().failed == {}
+
+
+def test_rocketmq_listens_where_no_other_machine_reaches_it(tmp_path: Path) -> None:
+    files = server_files(tmp_path, names_port=1, broker_port=2, ha_port=3)
+    assert all("bindAddress=127.0.0.1" in text.splitlines() for text in files)
