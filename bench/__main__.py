@@ -24,6 +24,7 @@ from bench.peers.shown import markdown as peers_markdown
 from bench.peers.shown import peers_page
 from bench.peers.shown import show as show_peers
 from bench.peers.steps import Sizes
+from bench.room import NoRoom
 from ops import logs
 from ops.demo.cluster import own_settings_only
 from pipeline.page import Page, write
@@ -304,6 +305,8 @@ def peers_command(rounds: int, only: tuple[str, ...], scale: float) -> None:
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
+    except NoRoom as error:
+        raise click.ClickException(str(error)) from error
     finally:
         kept.show(show_peers)
     if under_way.record().failed:

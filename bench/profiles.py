@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Final, Protocol
 
 from bench.cluster import Clusters
 from bench.measured import Measured
+from bench.room import expect_room
 from bench.scenarios.carried import CARRIES, Carried
 from bench.scenarios.control import Control
 from bench.scenarios.delivery import Backlog, Both
@@ -23,7 +23,6 @@ from bench.scenarios.snapshot import Rebuild
 from bench.scenarios.troubled import TROUBLES, Troubled
 from bench.scenarios.yardstick import Yardstick
 from ops.demo.faults import Kill, Pause
-from ops.errors import OperatorError
 
 MILLION: Final = 1_000_000
 CONTROLS: Final = 50_000
@@ -44,10 +43,6 @@ machine of two cores does is that [measured: the p99 at 5,000/s was 84, 38, 15 a
 
 class NoSuchScenario(Exception):
     """A name that no scenario's begins with; one line, with those that there are."""
-
-
-class NoRoom(OperatorError):
-    """The disk is too full for the scenarios; one line."""
 
 
 class Scenario(Protocol):
@@ -89,12 +84,7 @@ class Profile:
 
     def expect_room(self, folder: Path) -> None:
         """Raises `NoRoom` if the folder's disk has less free than that."""
-        free_bytes, needed_bytes = shutil.disk_usage(folder).free, self.room_bytes()
-        if free_bytes < needed_bytes:
-            raise NoRoom(
-                f"{folder} has {free_bytes / 1e9:.1f} GB free, the scenarios need {needed_bytes / 1e9:.0f}: "
-                "make room, set TMPDIR to a folder on another disk, or leave some out with --only"
-            )
+        expect_room(folder, self.room_bytes(), "the scenarios", ", or leave some out with --only")
 
 
 _OF_ONE_THING: Final[Mapping[str, Mapping[str, Scenario]]] = {

@@ -14,7 +14,12 @@ from bench.peers.peer import Peer, disk_bytes_of
 from ops.stack.ports import HOST, free_port
 from ops.stack.server import Server
 
+_NAMES: Final = """\
+bindAddress={host}
+listenPort={port}
+"""
 _BROKER: Final = """\
+bindAddress={host}
 brokerClusterName=peers
 brokerName=peer
 brokerId=0
@@ -54,16 +59,9 @@ class RocketMq(Peer):
         names_port, broker_port, ha_port = free_port(), free_port(), free_port()
         names_file, broker_file = folder / "names.conf", folder / "broker.conf"
         self._address = f"{HOST}:{names_port}"
-        names_file.write_text(f"listenPort={names_port}\n")
-        broker_file.write_text(
-            _BROKER.format(
-                host=HOST,
-                port=broker_port,
-                ha_port=ha_port,
-                names=self._address,
-                store=folder / "broker" / "store",
-            )
-        )
+        names, broker = server_files(folder, names_port, broker_port, ha_port)
+        names_file.write_text(names)
+        broker_file.write_text(broker)
         home = f"-Drocketmq.home.dir={folder}"
         main = "org.apache.rocketmq"
         self._names = JavaServer(
@@ -101,3 +99,18 @@ class RocketMq(Peer):
 
     def disk_bytes(self) -> int:
         return disk_bytes_of(self._broker.data)
+
+
+def server_files(folder: Path, names_port: int, broker_port: int, ha_port: int) -> tuple[str, str]:
+    """What the name server and the broker are told: among other things to listen on the loopback alone. The
+    broker's port for its replicas heeds no address [seen with 5.5.0]: it listens on all.
+    """
+    names = _NAMES.format(host=HOST, port=names_port)
+    broker = _BROKER.format(
+        host=HOST,
+        port=broker_port,
+        ha_port=ha_port,
+        names=f"{HOST}:{names_port}",
+        store=folder / "broker" / "store",
+    )
+    return names, broker

@@ -19,9 +19,12 @@ from bench.peers.pulsar import Pulsar
 from bench.peers.rocketmq import RocketMq
 from bench.peers.steps import Sizes, measure
 from bench.record import RunRecord, machine
+from bench.room import expect_room
 
 PEERS: Final[Sequence[type[Peer]]] = (Ours, OursInTwo, RocketMq, Pulsar, Redis, Postgres)
 PROFILE: Final = "peers"
+ROOM_BYTES: Final = 15 * 10**9
+"""For what the one of them that takes most of the disk keeps, and for what it has not deleted yet."""
 
 Say = Callable[[str, dict[str, float] | str], None]
 """Is told the name of a peer that has had its turn, and its figures or why there are none."""
@@ -41,7 +44,8 @@ class PeersRun:
         self._failed: dict[str, str] = {}
 
     def run(self, say: Say, keep: Callable[[RunRecord], None]) -> None:
-        """All of it; `keep` gets the record after each turn. Raises `KeyboardInterrupt`."""
+        """All of it; `keep` gets the record after each turn. Raises `NoRoom`, and `KeyboardInterrupt`."""
+        expect_room(Path(tempfile.gettempdir()), ROOM_BYTES, "the peers")
         for number in range(1, self._rounds + 1):
             for peer in self._peers:
                 self._turn(peer, number, say)

@@ -54,7 +54,7 @@ def application(messages: Callable[[], Messages | None]) -> Starlette:
 
         return Route(path, endpoint, methods=["GET"])
 
-    return Starlette(
+    made = Starlette(
         routes=[
             route("/message", _message),
             route("/messages", _messages),
@@ -63,6 +63,8 @@ def application(messages: Callable[[], Messages | None]) -> Starlette:
             route("/skip", _skip),
         ]
     )
+    made.router.redirect_slashes = False  # it would make an address of what the client gives as the host
+    return made
 
 
 def _answered(messages: Messages | None, answer: Endpoint, request: Request) -> Response:

@@ -71,6 +71,11 @@ class HttpServer:
         self._server = uvicorn.Server(config)
         self._thread.start()
 
+    @property
+    def runs(self) -> bool:
+        """Whether its thread does: it was started, and has not ended, be it by an error."""
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         """Asks the thread to end."""
         if self._server is None:

@@ -71,9 +71,15 @@ def _signed(giver: str, request: Request) -> tuple[Asked, str]:
     headers = request.headers
     at = headers.get(TIME, "")
     at_ms = int(at) if at.isascii() and at.isdigit() and len(at) < 16 else 0
-    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    asked = Asked(giver, _taker(request), request.method, path, at_ms, _once(request))
+    asked = Asked(giver, _taker(request), request.method, _target(request), at_ms, _once(request))
     return asked, headers.get(SIGNATURE, "")
+
+
+def _target(request: Request) -> str:
+    """As it was sent, and routed: request.url has what the client gives as the host in it, too."""
+    path: bytes = request.scope["raw_path"]
+    query: bytes = request.scope["query_string"]
+    return (path + b"?" + query if query else path).decode("latin-1")
 
 
 def _taker(request: Request) -> str:

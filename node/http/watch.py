@@ -54,11 +54,11 @@ def _routes(vitals: Callable[[], Vitals]) -> list[Route]:
         return Route(path, endpoint, methods=["GET"])
 
     async def replica(request: Request) -> Response:
-        asked = request.query_params.get("max_lag")
-        if asked is not None and not (asked.isascii() and asked.isdigit() and len(asked) <= 19):
-            failed = Failed(f"max_lag is {asked[:100]!r}: it must be a number")
-            return Response(msgspec.json.encode(failed), 400)
-        return _response(*_replica(vitals(), None if asked is None else int(asked)))
+        try:
+            max_lag = max_lag_of(request)
+        except ValueError as error:
+            return Response(msgspec.json.encode(Failed(str(error))), 400)
+        return _response(*_replica(vitals(), max_lag))
 
     return [
         Route("/metrics", metrics, methods=["GET"]),
@@ -67,6 +67,23 @@ def _routes(vitals: Callable[[], Vitals]) -> list[Route]:
         route("/leader", _leader),
         Route("/replica", replica, methods=["GET"]),
     ]
+
+
+def max_lag_of(request: Request) -> int | None:
+    """None if it is not asked for. ValueError if it is no number."""
+    asked = request.query_params.get("max_lag")
+    if asked is not None and not (asked.isascii() and asked.isdigit() and len(asked) <= 19):
+        raise ValueError(f"max_lag is {asked[:100]!r}: it must be a number")
+    return None if asked is None else int(asked)
+
+
+def too_far_behind(lag: int | None, max_lag: int | None) -> tuple[str, str] | None:
+    """Why a node that has caught up is, and what to do about it; None if it is not."""
+    if max_lag is None or (lag is not None and lag <= max_lag):
+        return None
+    if lag is None:
+        return "Kafka does not say where the buffer ends", _WAITS
+    return f"{lag} offsets of the buffer are not read yet; {max_lag} are allowed", "Wait: the node reads on."
 
 
 def _response(so: bool, said: Probed) -> Response:  # noqa: FBT001 - the answer itself
@@ -95,12 +112,8 @@ def _replica(vitals: Vitals, max_lag: int | None) -> ProbeAnswer:
     said = msgspec.structs.replace(_probed(vitals), lag=vitals.lag)
     if vitals.state not in CAUGHT_UP:
         return _no(said, *_why_not(vitals))
-    if max_lag is None or (vitals.lag is not None and vitals.lag <= max_lag):
-        return True, said
-    if vitals.lag is None:
-        return _no(said, "Kafka does not say where the buffer ends", _WAITS)
-    reason = f"{vitals.lag} offsets of the buffer are not read yet; {max_lag} are allowed"
-    return _no(said, reason, "Wait: the node reads on.")
+    why = too_far_behind(vitals.lag, max_lag)
+    return (True, said) if why is None else _no(said, *why)
 
 
 def _probed(vitals: Vitals) -> Probed:

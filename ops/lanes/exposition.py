@@ -15,7 +15,7 @@ def merged(expositions: Iterable[str]) -> str:
     samples: dict[str, list[str]] = {}
     for exposition in expositions:
         name = ""
-        for line in exposition.splitlines():
+        for line in exposition.split("\n"):  # a label's value may hold what else ends a line
             kind = line[: len(_HELP)]
             if kind in (_HELP, _TYPE):
                 name = line.split(" ", 3)[2]

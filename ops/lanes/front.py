@@ -7,7 +7,8 @@
     GET /replica[?max_lag=] as well
     GET /leader             400: of which lane?
 
-Else 503, with the reasons and the ways out, and what each lane says, as JSON.
+Else 503, with the reasons and the ways out, and what each lane says, as JSON. For each of these paths a lane
+is asked one question at a time, and one a second, whoever asks and however often.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -28,6 +29,7 @@ from starlette.routing import Mount, Route
 
 from node.config import NodeConfig
 from node.health.metrics import FRESH_S, PREFIX
+from node.http.watch import max_lag_of, too_far_behind
 from ops.lanes import relay
 from ops.lanes.exposition import merged
 from ops.lanes.relay import Question, Relay, Unanswered, asked, failed
@@ -37,6 +39,9 @@ ANSWER_S: Final = 2.0
 MOST_BYTES: Final = 8 << 20
 LANE_UP: Final = f"{PREFIX}lane_up"
 _WAIT: Final = "See the log of its process: it is started again when it has ended."
+_PROBES: Final = ("/livez", "/readyz", "/replica")
+
+T = TypeVar("T")
 
 
 class Lane(relay.Lane, Protocol):
@@ -47,36 +52,47 @@ class Lane(relay.Lane, Protocol):
         """Of its node."""
 
 
-class _Said(NamedTuple):
-    """What a lane has answered, or what is said for it."""
+class _Said(NamedTuple, Generic[T]):
+    """What a lane has answered. `body`: None if it has not, or with what cannot be read; then `why`."""
 
     lane: Lane
     status: int
-    body: bytes
+    body: T | None
+    why: str = ""
 
 
-class _Reason(msgspec.Struct):
-    """What is read of a lane's answer."""
-
-    reason: str | None = None
-    way_out: str | None = None
-    error: str | None = None
-
-
-class _Missing(msgspec.Struct, frozen=True):
-    """In place of the answer of a lane that gives none."""
+class _Probed(NamedTuple):
+    """What a lane says to a probe, or what is said for it. `so`: whether that is yes."""
 
     lane: int
-    reason: str
-    way_out: str
+    so: bool
+    said: dict[str, Any]
+
+    def no(self, reason: str, way_out: str) -> _Probed:
+        return self._replace(so=False, said=self.said | {"reason": reason, "way_out": way_out})
 
 
 class ProbedLanes(msgspec.Struct, frozen=True):
     """What all lanes say, in order. `reason` and `way_out`: of those that say no."""
 
-    lanes: list[msgspec.Raw]
+    lanes: list[dict[str, Any]]
     reason: str | UnsetType = UNSET
     way_out: str | UnsetType = UNSET
+
+
+class _Fresh(Generic[T]):
+    """What is made at most once a second, and by one at a time: the others wait for what that one makes."""
+
+    def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
+        self._make = make
+        self._making = asyncio.Lock()
+        self._made: tuple[T, float] | None = None
+
+    async def get(self) -> T:
+        async with self._making:
+            if self._made is None or time.monotonic() - self._made[1] > FRESH_S:
+                self._made = await self._make(), time.monotonic()
+            return self._made[0]
 
 
 def front(lanes: Sequence[Lane]) -> Starlette:
@@ -89,7 +105,7 @@ def front(lanes: Sequence[Lane]) -> Starlette:
         )
 
     async def nowhere(request: Request, _: Exception) -> Response:
-        path = request.url.path
+        path = request.scope["path"]  # request.url has what the client gives as the host in it, too
         if path.startswith("/lanes/"):
             return failed(HTTPStatus.NOT_FOUND, f"no such lane is here: there are {there}")
         return failed(
@@ -100,7 +116,7 @@ def front(lanes: Sequence[Lane]) -> Starlette:
         routes=[
             *(Mount(lane.path, Relay(lane)) for lane in lanes),
             Route("/metrics", _Metrics(lanes).answer, methods=["GET"]),
-            *(Route(path, _probe(lanes), methods=["GET"]) for path in ("/livez", "/readyz", "/replica")),
+            *(Route(path, _probe(lanes, path), methods=["GET"]) for path in _PROBES),
             Route("/leader", leader, methods=["GET"]),
         ],
         exception_handlers={HTTPStatus.NOT_FOUND: nowhere},
@@ -109,52 +125,73 @@ def front(lanes: Sequence[Lane]) -> Starlette:
     return made
 
 
-def _probe(lanes: Sequence[Lane]) -> Callable[[Request], Awaitable[Response]]:
+def _probe(lanes: Sequence[Lane], path: str) -> Callable[[Request], Awaitable[Response]]:
+    async def ask() -> list[_Probed]:
+        return [_probed(one) for one in await _asked_all(lanes, path, _json)]
+
+    fresh = _Fresh(ask)
+
     async def endpoint(request: Request) -> Response:
-        query = request.url.query
-        said = await _asked_all(lanes, request.url.path + (f"?{query}" if query else ""))
-        wrong = [one for one in said if one.status == HTTPStatus.BAD_REQUEST]
-        if wrong:
-            return Response(wrong[0].body, HTTPStatus.BAD_REQUEST, media_type="application/json")
-        return _joint(said)
+        try:
+            max_lag = max_lag_of(request) if path == "/replica" else None
+        except ValueError as error:
+            return failed(HTTPStatus.BAD_REQUEST, str(error))
+        return _joint([_judged(one, max_lag) for one in await fresh.get()])
 
     return endpoint
 
 
-def _joint(said: Sequence[_Said]) -> Response:
-    noes = [one for one in said if one.status != HTTPStatus.OK]
-    reasons = [(one, _reason(one)) for one in noes]
-    body = ProbedLanes(
-        lanes=[msgspec.Raw(one.body) for one in said],
-        reason="; ".join(f"lane {one.lane.lane}: {why.reason}" for one, why in reasons) or UNSET,
-        way_out="; ".join(f"lane {one.lane.lane}: {why.way_out}" for one, why in reasons) or UNSET,
-    )
+def _json(body: bytes) -> dict[str, Any]:
+    return msgspec.json.decode(body, type=dict[str, Any])
+
+
+def _probed(said: _Said[dict[str, Any]]) -> _Probed:
+    lane = said.lane.lane
+    if said.body is None:
+        return _Probed(lane, False, {"lane": lane}).no(said.why, _WAIT)
+    return _Probed(lane, said.status == HTTPStatus.OK, said.body)
+
+
+def _judged(one: _Probed, max_lag: int | None) -> _Probed:
+    """Here, so that each lane is asked one thing, however many a client thinks of."""
+    lag = one.said.get("lag")
+    why = too_far_behind(lag if isinstance(lag, int) else None, max_lag) if one.so else None
+    return one if why is None else one.no(*why)
+
+
+def _joint(probed: Sequence[_Probed]) -> Response:
+    noes = [one for one in probed if not one.so]
+
+    def together(what: str) -> str | UnsetType:
+        return "; ".join(f"lane {one.lane}: {one.said.get(what)}" for one in noes) or UNSET
+
+    body = ProbedLanes([one.said for one in probed], together("reason"), together("way_out"))
     status = HTTPStatus.SERVICE_UNAVAILABLE if noes else HTTPStatus.OK
     return Response(msgspec.json.encode(body), status, media_type="application/json")
 
 
-def _reason(said: _Said) -> _Reason:
-    return msgspec.json.decode(said.body, type=_Reason)
-
-
-async def _asked_all(lanes: Sequence[Lane], target: str) -> list[_Said]:
+async def _asked_all(lanes: Sequence[Lane], path: str, read: Callable[[bytes], T]) -> list[_Said[T]]:
     """At once: who does not answer holds up no other, and all for a time alone."""
-    return await asyncio.gather(*(_said(lane, target) for lane in lanes))
+    return await asyncio.gather(*(_said(lane, path, read) for lane in lanes))
 
 
-async def _said(lane: Lane, target: str) -> _Said:
+async def _said(lane: Lane, path: str, read: Callable[[bytes], T]) -> _Said[T]:
+    status = 0
     try:
         async with asyncio.timeout(ANSWER_S):
-            return _Said(lane, *await _whole(lane, target))
+            status, body = await _whole(lane, path)
+        return _Said(lane, status, read(body))
     except Unanswered as error:
         why = str(error).partition(": ")[2]
     except TimeoutError:
         why = f"its process has not answered within {ANSWER_S:g} s"
-    return _Said(lane, HTTPStatus.SERVICE_UNAVAILABLE, msgspec.json.encode(_Missing(lane.lane, why, _WAIT)))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        why = f"its process has answered with {status} and what cannot be read: {error}"
+    return _Said(lane, status, None, why)
 
 
-async def _whole(lane: Lane, target: str) -> tuple[int, bytes]:
-    async with asked(lane, Question("GET", target.encode())) as answer:
+async def _whole(lane: Lane, path: str) -> tuple[int, bytes]:
+    async with asked(lane, Question("GET", path.encode())) as answer:
         body = bytearray()
         async for part in answer.parts():
             body += part
@@ -165,13 +202,11 @@ async def _whole(lane: Lane, target: str) -> tuple[int, bytes]:
 
 
 class _Metrics:
-    """Made at most once a second, whoever asks and however often."""
+    """Of all lanes."""
 
     def __init__(self, lanes: Sequence[Lane]) -> None:
         self._lanes = lanes
-        self._text = b""
-        self._made_s: float | None = None
-        self._making = asyncio.Lock()
+        self._fresh = _Fresh(self._made)
         self._registry = CollectorRegistry()
         self._up = Gauge(
             LANE_UP,
@@ -181,16 +216,13 @@ class _Metrics:
         )
 
     async def answer(self, _: Request) -> Response:
-        async with self._making:
-            if self._made_s is None or time.monotonic() - self._made_s > FRESH_S:
-                self._text, self._made_s = await self._made(), time.monotonic()
-        return Response(self._text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+        return Response(await self._fresh.get(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     async def _made(self) -> bytes:
-        said = await _asked_all(self._lanes, "/metrics")
-        for one in said:
+        texts = []
+        for one in await _asked_all(self._lanes, "/metrics", bytes.decode):
             own = one.lane.config
-            self._up.labels(own.cluster, own.node_id, own.lane).set(one.status == HTTPStatus.OK)
-        texts = [generate_latest(self._registry).decode()]
-        texts += [one.body.decode() for one in said if one.status == HTTPStatus.OK]
-        return merged(texts).encode()
+            up = one.body is not None and one.status == HTTPStatus.OK
+            self._up.labels(own.cluster, own.node_id, own.lane).set(up)
+            texts += [one.body] if one.body is not None and up else []
+        return merged([generate_latest(self._registry).decode(), *texts]).encode()

@@ -49,12 +49,14 @@ class Orders(msgspec.Struct, frozen=True):
     def receive(cls) -> Self:
         """Reads them. Raises OperatorError if nobody gives any."""
         line = b""
-        while not line.endswith(b"\n"):
-            read = os.read(STDIN, READ_BYTES)
-            if not read:
-                raise OperatorError("a lane's process is started by 'delayline node run --lanes' alone")
+        while not line.endswith(b"\n") and (read := os.read(STDIN, READ_BYTES)):
             line += read
-        return cls.decode(line)
+        try:
+            return cls.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise OperatorError(
+                "a lane's process is started by 'delayline node run --lanes' alone"
+            ) from None  # what was typed is nobody's business
 
     @classmethod
     def decode(cls, line: bytes) -> Self:

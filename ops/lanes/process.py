@@ -23,12 +23,18 @@ log = structlog.get_logger("delayline.lanes")
 
 BACKLOG: Final = 128
 RESTART_S: Final = 1.0
+MOST_RESTART_S: Final = 30.0
+"""For one that dies at its start again and again: each start takes a processor from the others."""
+SETTLED_S: Final = 60.0
+"""Who has run for so long has not died at its start."""
 HANGS_S: Final = 3.0
 """Who has given no sign for so long is not asked: a process that lives gives two a second."""
 DEAD_S: Final = 30.0
 """Who has given none for so long is killed, as systemd's unit has it for a node of one lane."""
 START_S: Final = 300.0
 """The first one may take longer: many processes start at once."""
+KILLED_S: Final = 5.0
+"""Who is not gone so long after SIGKILL waits for a disk or the like, and is not waited for."""
 _OF_MANAGER: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 
@@ -61,11 +67,13 @@ class LaneProcess:
         # It is bound here and handed on: so it is free after a restart, too, and nobody comes in between.
         self._listener = socket.create_server((LOOPBACK, 0), backlog=BACKLOG)
         self.port: int = self._listener.getsockname()[1]
-        self._orders = b""
+        self._orders = self._untold = b""
         self._process: subprocess.Popen[bytes] | None = None
         self._signs: SignSocket | None = None
         self._condition = Condition(None, "not started", 0.0)
-        self._start_at_s = self._looked_s = 0.0
+        self._killed = False
+        self._started_s = self._start_at_s = self._looked_s = 0.0
+        self._pause_s = RESTART_S
 
     @property
     def condition(self) -> Condition:
@@ -95,16 +103,19 @@ class LaneProcess:
             return
         if now_s - before_s > HANGS_S:  # who was stopped himself cannot say that nobody spoke
             self._condition = self._condition._replace(heard_s=now_s)
+        self._tell()
         self._hear(now_s)
         code = self._process.poll()
         pid, _, heard_s, told, _ = self._condition
         if code is not None:
             self._has_ended(code, now_s)
-        elif now_s - heard_s > (DEAD_S if told else START_S):
+        elif now_s - heard_s > (DEAD_S if told else START_S) and not self._killed:
             log.error("lane-process-silent", lane=self.lane, pid=pid, silent_s=round(now_s - heard_s))
-            self._process.kill()  # seen to have ended at the next look
+            self._process.kill()  # seen to have ended at a later look
+            self._killed = True
 
     def _start(self, now_s: float) -> None:
+        self._started_s, self._killed = now_s, False
         watchdog_us = str(int(DEAD_S * 1_000_000))
         environment = {name: value for name, value in os.environ.items() if name not in _OF_MANAGER}
         environment |= {"NOTIFY_SOCKET": str(self._at), "WATCHDOG_USEC": watchdog_us}
@@ -120,15 +131,24 @@ class LaneProcess:
                 )
                 undo.pop_all()
         except OSError as error:
-            self._wait_for_restart(f"its process cannot be started: {error.strerror}", now_s)
+            self._wait_for_restart(f"its process cannot be started: {error.strerror or error}", now_s)
             return
         self._process, self._signs = process, signs
         self._condition = Condition(process.pid, "starting", now_s)
         log.info("lane-process-started", lane=self.lane, pid=process.pid)
         assert process.stdin is not None, "it was asked for"
-        with suppress(OSError):  # it has ended already
-            process.stdin.write(self._orders)
-            process.stdin.flush()
+        os.set_blocking(process.stdin.fileno(), False)
+        self._untold = self._orders
+        self._tell()
+
+    def _tell(self) -> None:
+        """As much of its orders as it takes: a pipe holds 64 KiB, until it is read."""
+        assert self._process is not None, "it runs"
+        assert self._process.stdin is not None, "it was asked for"
+        if self._untold:
+            with suppress(OSError):  # it takes no more now, or has ended
+                told = os.write(self._process.stdin.fileno(), self._untold)
+                self._untold = self._untold[told:]
 
     def _hear(self, now_s: float) -> None:
         assert self._signs is not None, "it has one while it runs"
@@ -144,13 +164,16 @@ class LaneProcess:
 
     def _has_ended(self, code: int, now_s: float) -> None:
         pid = self._condition.pid
+        if now_s - self._started_s >= SETTLED_S:
+            self._pause_s = RESTART_S
         self._let_go()
         self._wait_for_restart(f"its process has ended with {_told(code)}", now_s, pid)
 
     def _wait_for_restart(self, why: str, now_s: float, pid: int | None = None) -> None:
-        log.error("lane-process-ended", lane=self.lane, pid=pid, detail=why, again_in_s=RESTART_S)
+        log.error("lane-process-ended", lane=self.lane, pid=pid, detail=why, again_in_s=self._pause_s)
         self._condition = Condition(None, f"{why}, and is started again", now_s)
-        self._start_at_s = now_s + RESTART_S
+        self._start_at_s = now_s + self._pause_s
+        self._pause_s = min(2 * self._pause_s, MOST_RESTART_S)
 
     def _let_go(self) -> None:
         assert self._process is not None, "it has run"
@@ -170,21 +193,29 @@ class LaneProcess:
         """Whether it does not run any more."""
         return self._process is None or self._process.poll() is not None
 
-    def close(self) -> bool:
+    def kill(self) -> None:
+        """Ends it at once, if it still runs."""
+        if self._process is not None and self._process.poll() is None and not self._killed:
+            log.error("lane-process-killed", lane=self.lane, pid=self._process.pid)
+            self._process.kill()
+            self._killed = True
+
+    def close(self, wait_s: float = KILLED_S) -> bool:
         """Ends it, at once if it still runs; whether it had ended well: in good order, or before it was
-        anything.
+        anything. Who does not end even so is waited for no longer than that.
         """
         self._listener.close()
         if self._process is None:
             return True
-        code = self._process.poll()
-        if code is None:
-            log.error("lane-process-killed", lane=self.lane, pid=self._process.pid)
-            self._process.kill()
-            self._process.wait()
+        self.kill()
+        try:
+            code = self._process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            log.critical("lane-process-stays", lane=self.lane, pid=self._process.pid)
+            return False  # what is held for it ends with this process
         told = self._condition.told
         self._let_go()
-        return code == 0 or (code is not None and not told)
+        return not self._killed and (code == 0 or not told)
 
 
 def _told(code: int) -> str:

@@ -1,9 +1,10 @@
 """Passes a request on to a lane's process, and its answer back as it comes: no body is held as a whole, and
 who reads slowly is written slowly.
 
-A lane whose process does not run, hangs or is asked too much is answered for at once, or as soon as that
-shows, and its connections are none of the other lanes'. A process may take as long for an answer as it gives
-signs; the server (node/http/server.py) ends what takes too long for any.
+A lane whose process does not run or hangs is answered for at once, or as soon as that shows. It is asked so
+much at once and no more: the oldest question makes room for a new one, and none of another lane does. A
+process may take as long for an answer as it gives signs; the server (node/http/server.py) ends what takes too
+long for any.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ CONNECT_S: Final = 1.0
 LOOK_S: Final = 0.25
 READ_BYTES: Final = 1 << 16
 MOST_AT_ONCE: Final = 32
-"""Of one lane: its own server takes twice as many connections, so it ends none of these."""
+"""Of one lane: its own server takes twice as many connections, so it ends none of these, nor those with which
+ops/lanes/front.py asks it, one for each path.
+"""
 
 METHODS: Final = ("GET", "HEAD", "POST", "DELETE")
 """Those that nodes know."""
@@ -119,7 +122,7 @@ class Answer:
         try:
             while (event := self._h11.next_event()) is h11.NEED_DATA:
                 self._h11.receive_data(await self._read())
-        except (OSError, h11.RemoteProtocolError) as error:
+        except (OSError, h11.ProtocolError) as error:
             why = f"its process has broken off its answer: {error}"
             raise Unanswered(self._lane, HTTPStatus.BAD_GATEWAY, why) from error
         assert isinstance(event, h11.Event), "nothing is asked after the end"
@@ -158,60 +161,85 @@ def _expect_well(lane: Lane, status: HTTPStatus) -> None:
         raise Unanswered(lane, status, trouble)
 
 
+class _Asking:
+    """A question under way. `has_begun`: whether something of an answer was sent."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.ends = anyio.CancelScope()
+        self.has_begun = False
+        self._receive = receive
+        self._send = send
+
+    async def send(self, message: Message) -> None:
+        self.has_begun = True
+        await self._send(message)
+
+    async def answer(self, response: Response) -> None:
+        """What has begun and has no end is broken off by the server."""
+        if not self.has_begun:
+            await response(self.scope, self._receive, self.send)
+
+    async def until_gone(self) -> None:
+        """Ends what nobody waits for any more; what comes as a body is passed over."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.has_begun = True  # nobody is to be told
+        self.ends.cancel()
+
+
 class Relay:
     """What answers below a lane's path."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
-        self._under_way = 0
+        self._under_way: dict[_Asking, None] = {}  # in order
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._refusal(scope)
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
-        self._under_way += 1
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
-                await self._pass_on(scope, receive, send)
-                tasks.cancel_scope.cancel()
-        finally:
-            self._under_way -= 1
-
-    def _refusal(self, scope: Scope) -> Response | None:
+        asking = _Asking(scope, receive, send)
         if scope["method"] not in METHODS:
-            return failed(HTTPStatus.METHOD_NOT_ALLOWED, f"a node knows {', '.join(METHODS)}")
-        if self._under_way >= MOST_AT_ONCE:
-            why = (
-                f"lane {self._lane.lane}: {MOST_AT_ONCE} questions are under way: ask again, or another node"
-            )
-            return failed(HTTPStatus.SERVICE_UNAVAILABLE, why)
-        return None
-
-    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        question = _question(scope, self._lane.path.encode())
-        if question is None:
-            await failed(HTTPStatus.NOT_FOUND, "Not Found")(scope, receive, send)
+            why = f"a node knows {', '.join(METHODS)}"
+            await asking.answer(failed(HTTPStatus.METHOD_NOT_ALLOWED, why))
             return
-        has_begun = False
+        self._begin(asking)
+        try:
+            with asking.ends:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(asking.until_gone)
+                    await self._pass_on(asking)
+                    tasks.cancel_scope.cancel()
+        finally:
+            self._under_way.pop(asking, None)
+        newer = f"{MOST_AT_ONCE} newer questions are under way"
+        why = f"lane {self._lane.lane}: {newer}: ask again, or another node"
+        await asking.answer(failed(HTTPStatus.SERVICE_UNAVAILABLE, why))
+
+    def _begin(self, asking: _Asking) -> None:
+        while len(self._under_way) >= MOST_AT_ONCE:
+            oldest = next(iter(self._under_way))
+            del self._under_way[oldest]  # several may come before it has ended
+            oldest.ends.cancel()
+        self._under_way[asking] = None
+
+    async def _pass_on(self, asking: _Asking) -> None:
+        question = _question(asking.scope, self._lane.path.encode())
+        if question is None:
+            await asking.answer(failed(HTTPStatus.NOT_FOUND, "Not Found"))
+            return
         try:
             async with asked(self._lane, question) as answer:
-                has_begun = True
-                await send(_start(answer))
+                await asking.send(_start(answer))
                 async for part in answer.parts():
-                    await send(_body(part, more=True))
-                await send(_body(b"", more=False))
+                    await asking.send(_body(part, more=True))
+                await asking.send(_body(b"", more=False))
         except Unanswered as error:
-            # What has begun and has no end is broken off by the server.
-            if not has_begun:
-                await error.response()(scope, receive, send)
+            await asking.answer(error.response())
 
 
 def _question(scope: Scope, before: bytes) -> Question | None:
     """As the lane's process is to see it; None if the path is written otherwise, as with %30 for a 0."""
     path: bytes = scope["raw_path"]
-    if not path.startswith(before):
+    if not path.startswith(before + b"/"):
         return None
     query: bytes = scope["query_string"]
     target = path.removeprefix(before) + (b"?" + query if query else b"")
@@ -228,10 +256,3 @@ def _start(answer: Answer) -> Message:
 
 def _body(part: bytes, *, more: bool) -> Message:
     return {"type": "http.response.body", "body": part, "more_body": more}
-
-
-async def _until_gone(receive: Receive, scope: anyio.CancelScope) -> None:
-    """Ends what nobody waits for any more; what comes as a body is passed over."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    scope.cancel()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from node.health.systemd import READY
+from ops.errors import ConfigError
 
 MOST_BYTES: Final = 1 << 16
 MOST_AT_ONCE: Final = 1000
@@ -25,6 +26,17 @@ class Signs(NamedTuple):
         lines = datagram.splitlines()
         said = [line.removeprefix(_STATUS) for line in lines if line.startswith(_STATUS)]
         return Signs(True, self.ready or READY in lines, said[-1] if said else self.words)
+
+
+def expect_heard(folder: Path, name: str) -> None:
+    """Raises ConfigError where no process could be heard: a socket's path has 107 bytes at most."""
+    try:
+        SignSocket(folder / name).close()
+    except OSError as error:
+        raise ConfigError(
+            f"nobody is heard at {folder / name}: {error.strerror or error}; set TMPDIR to a folder with a"
+            " short name"
+        ) from error
 
 
 class SignSocket:

@@ -85,6 +85,12 @@ def test_a_wrong_question_is_answered_with_what_is_wrong(port: int, question: st
     assert asked(port, question) == (400, {"error": why})
 
 
+def test_nobody_is_sent_elsewhere_for_a_slash(port: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    connection.request("GET", "/due/")
+    assert connection.getresponse().status == 404
+
+
 @pytest.mark.parametrize("port", [None], indirect=True)
 def test_a_node_that_has_not_opened_its_store_says_so(port: int) -> None:
     status, said = asked(port, "/messages")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import select
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -22,7 +23,7 @@ from node.config import NodeConfig
 from node.http.server import HttpServer
 from ops.lanes import relay
 from ops.lanes.front import front
-from tests.support.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, becomes
 
 PART = b"x" * (1 << 16)
 PARTS = 1_000
@@ -48,9 +49,12 @@ class Lane:
         self.port = self._server.port
         self.wrong: str | None = None
         self.status = 200
-        self.sent = 0
+        self.lag: int | None = 5
+        self.odd: bytes | None = None
+        self.sent = self.waiting = 0
         self.left = threading.Event()
         self.seen: list[tuple[str, str, bytes]] = []
+        self.probed: list[str] = []
 
     def trouble(self) -> str | None:
         return self.wrong
@@ -70,13 +74,14 @@ class Lane:
             )
 
         async def metrics(_: Request) -> Response:
-            return PlainTextResponse(f'# HELP a A.\n# TYPE a gauge\na{{lane="{self.lane}"}} 1.0\n')
+            return self._said(f'# HELP a A.\n# TYPE a gauge\na{{lane="{self.lane}"}} 1.0\n')
 
-        async def probed(_: Request) -> Response:
-            said = {"lane": self.lane, "state": "leader"}
+        async def probed(request: Request) -> Response:
+            self.probed.append(f"{request.url.path}?{request.url.query}")
+            said = {"lane": self.lane, "state": "leader", "lag": self.lag}
             if self.status != 200:
                 said |= {"reason": "it waits", "way_out": "wait", "error": "wrong"}
-            return JSONResponse(said, self.status)
+            return self._said(json.dumps(said), self.status)
 
         async def stream(_: Request) -> Response:
             return StreamingResponse(self._parts(), headers={"content-length": str(len(PART) * PARTS)})
@@ -89,6 +94,7 @@ class Lane:
             return StreamingResponse(parts(), headers={"content-length": str(len(PART) * 2)})
 
         async def never(_: Request) -> Response:
+            self.waiting += 1
             await asyncio.sleep(PATIENCE_S)
             return Response()
 
@@ -102,6 +108,9 @@ class Lane:
                 Route("/{any:path}", seen, methods=["GET", "POST", "DELETE"]),
             ]
         )
+
+    def _said(self, text: str, status: int = 200) -> Response:
+        return PlainTextResponse(text, status) if self.odd is None else Response(self.odd, self.status)
 
     async def _parts(self) -> AsyncIterator[bytes]:
         try:
@@ -191,10 +200,19 @@ def test_a_head_has_no_body(port: int) -> None:
         ("/lanes/1/due", 404, "no such lane is here: there are 0, 2"),
         ("/lanes/0", 404, "no such lane is here: there are 0, 2"),
         ("/lanes/%30/due", 404, "Not Found"),
+        ("/lanes/0%2fdue", 404, "Not Found"),
     ],
 )
 def test_what_is_no_lane_s_is_answered_with_where_to_ask(port: int, path: str, status: int, why: str) -> None:
     assert asked(port, path) == (status, {"error": why})
+
+
+@pytest.mark.parametrize("host", ["x/lanes/0", "x#", "x?", "a b"])
+def test_what_a_client_gives_as_the_host_is_no_part_of_its_question(port: int, host: str) -> None:
+    with asking(port, "/readyz", headers={"Host": host}) as response:
+        assert response.status == 200
+    with asking(port, "/due", headers={"Host": host}) as response:
+        assert b"ask /lanes/N/due;" in response.read()
 
 
 def test_the_metrics_are_those_of_all_lanes(port: int) -> None:
@@ -213,9 +231,16 @@ def test_the_metrics_of_a_lane_that_is_down_are_missing_and_it_is_told(lanes: li
     assert 'delayline_lane_up{cluster="delay",lane="2",node="n-2"} 0.0' in lines
 
 
+def test_metrics_that_cannot_be_read_are_missing(lanes: list[Lane], port: int) -> None:
+    lanes[1].odd = b"\xff"
+    with asking(port, "/metrics") as response:
+        assert response.status == 200
+        assert 'delayline_lane_up{cluster="delay",lane="2",node="n-2"} 0.0' in response.read().decode()
+
+
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/replica?max_lag=5"])
 def test_it_is_so_of_all_if_it_is_so_of_each(lanes: list[Lane], port: int, path: str) -> None:
-    both = [{"lane": 0, "state": "leader"}, {"lane": 2, "state": "leader"}]
+    both = [{"lane": 0, "state": "leader", "lag": 5}, {"lane": 2, "state": "leader", "lag": 5}]
     assert asked(port, path) == (200, {"lanes": both})
 
     lanes[1].status = 503
@@ -235,9 +260,57 @@ def test_a_lane_that_is_down_is_not_ready(lanes: list[Lane], port: int) -> None:
     }
 
 
-def test_a_wrong_question_is_told_as_a_lane_tells_it(lanes: list[Lane], port: int) -> None:
-    lanes[0].status = lanes[1].status = 400
-    assert asked(port, "/replica?max_lag=x")[0] == 400
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(500, b"Internal Server Error"), (200, b"well"), (200, b"[1]"), (200, b'{"a": "\xff"}')],
+)
+def test_a_lane_whose_answer_cannot_be_read_gives_none(
+    lanes: list[Lane], port: int, status: int, body: bytes
+) -> None:
+    lanes[0].status, lanes[0].odd = status, body
+    code, said = asked(port, "/readyz")
+    assert code == 503
+    assert said["reason"].startswith(
+        f"lane 0: its process has answered with {status} and what cannot be read: "
+    )
+    assert [one["lane"] for one in said["lanes"]] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("lag", "reason"),
+    [
+        (6, "lane 2: 6 offsets of the buffer are not read yet; 5 are allowed"),
+        (None, "lane 2: Kafka does not say where the buffer ends"),
+    ],
+)
+def test_a_lane_that_lacks_more_than_is_allowed_is_no_replica(
+    lanes: list[Lane], port: int, lag: int | None, reason: str
+) -> None:
+    lanes[1].lag = lag
+    status, said = asked(port, "/replica?max_lag=5")
+    assert (status, said["reason"]) == (503, reason)
+    assert f"lane 2: {said['lanes'][1]['reason']}" == reason
+    assert asked(port, "/replica")[0] == 200
+
+
+def test_a_wrong_question_is_answered_with_what_is_wrong(port: int) -> None:
+    assert asked(port, "/replica?max_lag=x") == (400, {"error": "max_lag is 'x': it must be a number"})
+
+
+def test_a_lane_is_asked_once_a_while_however_many_ask_and_whatever_they_add(
+    lanes: list[Lane], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ops.lanes.front.FRESH_S", PATIENCE_S)
+    server = HttpServer("127.0.0.1", 0)
+    server.start(front(lanes))
+    try:
+        for number in range(20):
+            assert asked(server.port, f"/replica?max_lag={5 + number}")[0] == 200
+            assert asked(server.port, f"/livez?{number}")[0] == 200
+    finally:
+        server.stop()
+        server.join()
+    assert sorted(lanes[0].probed) == ["/livez?", "/replica?"]
 
 
 def test_a_lane_that_is_down_is_said_to_be_and_the_others_answer(lanes: list[Lane], port: int) -> None:
@@ -293,17 +366,38 @@ def test_who_goes_away_is_answered_no_more(lanes: list[Lane], port: int) -> None
     assert lanes[0].sent < PARTS
 
 
-def test_too_many_questions_to_one_lane_are_refused_at_once_and_those_to_others_are_not(
+def test_the_oldest_question_to_a_lane_makes_room_for_a_new_one(
     lanes: list[Lane], port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "MOST_AT_ONCE", 2)
     with ExitStack() as ends:
-        for _ in range(2):
-            connection = ends.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
-            connection.sendall(b"GET /lanes/0/never HTTP/1.1\r\nHost: x\r\n\r\n")
-        eventually(lambda: asked(port, "/lanes/0/due")[0] == 503, "too many are under way")
+        waiting = []
+        for number in (1, 2):
+            waiting.append(ends.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S)))
+            waiting[-1].sendall(b"GET /lanes/0/never HTTP/1.1\r\nHost: x\r\n\r\n")
+            becomes(lambda: lanes[0].waiting, number)
         assert asked(port, "/lanes/2/due")[0] == 201
-    eventually(lambda: asked(port, "/lanes/0/due")[0] == 201, "they have gone away")
+        assert ready(waiting) == []
+        assert asked(port, "/lanes/0/due")[0] == 201
+        assert waiting[0].recv(1000).startswith(b"HTTP/1.1 503 ")
+        assert ready(waiting[1:]) == []
+
+
+def ready(connections: list[socket.socket]) -> list[socket.socket]:
+    """Those at which something has come."""
+    return select.select(connections, [], [], 0)[0]
+
+
+def test_one_that_makes_room_in_the_midst_of_its_answer_is_broken_off(
+    lanes: list[Lane], port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "MOST_AT_ONCE", 1)
+    with asking(port, "/lanes/0/stream") as response:
+        response.read(1)
+        assert asked(port, "/lanes/0/due")[0] == 201
+        assert lanes[0].left.wait(PATIENCE_S)
+        with pytest.raises(http.client.IncompleteRead):
+            response.read()
 
 
 def test_half_a_request_holds_up_nobody(port: int) -> None:

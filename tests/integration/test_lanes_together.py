@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from node.status import NodeState
 from ops.cli.main import run
 from ops.cluster import remove
+from ops.lanes.supervisor import LOCK
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
 from tests.support.commands import Operator, operator_of
@@ -94,7 +95,7 @@ def test_each_lane_has_a_process_a_folder_and_a_port_of_its_own_and_all_have_one
         (running.lanes.http_port, "/lanes/0"),
         (running.lanes.http_port, "/lanes/1"),
     ]
-    assert {folder.name for folder in running.lanes.folder.iterdir()} == {"0", "1"}
+    assert {one.name for one in running.lanes.folder.iterdir()} == {"0", "1", LOCK}
     assert open_to_others(running.lanes.folder) == []
 
 
@@ -255,6 +256,7 @@ def test_what_no_restart_mends_is_said_once_and_ends_it(
     for code, more, why in (
         (2, ["--lanes", "0-"], "--lanes: '0-' is no list of lanes"),
         (2, ["--lanes", "0-1", "--lane", "0"], "lane (0) and lanes (0-1) are both given"),
+        (5, ["--lanes", "0-1", "--data-dir", str(lanes.folder)], "another 'delayline node run --lanes' has"),
         (5, ["--lanes", "0-1", "--http-port", str(lanes.http_port)], "cannot listen on HTTP port"),
         (
             5,

@@ -18,8 +18,9 @@ from bench.measured import Measured
 from bench.page import bench_page
 from bench.parts import PartCost
 from bench.polls import Polls
-from bench.profiles import NoRoom, Profile, profile
+from bench.profiles import Profile, profile
 from bench.record import Machine, RunRecord, load
+from bench.room import NoRoom
 from bench.run import UnderWay, settings
 from bench.scenarios.failover import gaps, offered_per_s
 from bench.scenarios.yardstick import fastest

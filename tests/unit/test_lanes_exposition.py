@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -67,3 +68,9 @@ def test_lanes_of_two_versions_have_what_either_has() -> None:
         "# TYPE b gauge",
         'b{lane="1"} 3.0',
     ]
+
+
+@pytest.mark.parametrize("end", ["\x0b", "\x1c", "\x85", "\u2028"])
+def test_what_ends_a_line_elsewhere_ends_no_sample(end: str) -> None:
+    text = f'# HELP a A.\n# TYPE a gauge\na{{reason="one{end}two"}} 1.0\n'
+    assert merged([text]) == text

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from node.config import NodeConfig
-from ops.lanes.process import DEAD_S, RESTART_S, START_S, LaneProcess
+from ops.lanes.process import DEAD_S, MOST_RESTART_S, RESTART_S, SETTLED_S, START_S, LaneProcess
 from ops.lanes.supervisor import words
 from tests.support.waiting import eventually
 
@@ -24,18 +28,24 @@ ServiceManager(os.environ).tell(ready=True, words="leader")
 {SAYS_NOTHING}
 """
 IS_TOLD = "import sys; sys.exit(0 if b'n-3' in sys.stdin.buffer.readline() and sys.argv[1:] == {} else 1)"
+NEVER_READS = "import signal; signal.pause()"
+HAS_ALL = "import sys; sys.exit(0 if len(sys.stdin.buffer.readline()) > 300_000 else 1)"
 EXITS = "import sys; sys.exit(3)"
 KILLS_ITSELF = "import os; os.kill(os.getpid(), 9)"
 
-Start = Callable[[str], LaneProcess]
+LARGE = {"ssl.ca.pem": "x" * 300_000}
+TOO_LONG = "x" * 120
+"""For a folder of a socket."""
+
+Start = Callable[..., LaneProcess]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     made = []
 
-    def begin(program: str) -> LaneProcess:
-        made.append(lane_of([sys.executable, "-c", program], tmp_path))
+    def begin(program: str, **values: Any) -> LaneProcess:
+        made.append(lane_of([sys.executable, "-c", program], tmp_path, **values))
         made[-1].publish(17500)
         made[-1].look(0.0)
         return made[-1]
@@ -45,8 +55,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
         lane.close()
 
 
-def lane_of(command: list[str], folder: Path) -> LaneProcess:
-    config = NodeConfig(bootstrap_servers="k:1", zookeeper="z:1", data_dir=folder, lane=3, node_id="n-3")
+def lane_of(command: list[str], folder: Path, **values: Any) -> LaneProcess:
+    own = {"lane": 3, "node_id": "n-3", **values}
+    config = NodeConfig(bootstrap_servers="k:1", zookeeper="z:1", data_dir=folder, **own)
     return LaneProcess(config, command, folder)
 
 
@@ -87,6 +98,32 @@ def test_one_that_ends_is_started_again_after_a_second(start: Start, program: st
     assert lane.condition.pid not in (None, first)
 
 
+def test_one_that_dies_at_its_start_again_and_again_is_started_less_and_less_often(tmp_path: Path) -> None:
+    lane = lane_of([str(tmp_path / "nothing")], tmp_path)
+    lane.publish(17500)
+    with capture_logs() as logged:
+        for now_s in range(120):
+            lane.look(float(now_s))
+    lane.close()
+    pauses = [line["again_in_s"] for line in logged if line["event"] == "lane-process-ended"]
+    assert pauses[:5] == [RESTART_S * 2**count for count in range(5)]
+    assert set(pauses[5:]) == {MOST_RESTART_S}
+
+
+def test_one_that_has_run_for_a_while_is_started_again_after_a_second(start: Start) -> None:
+    lane = start(EXITS)
+    ends_s = 0.0
+    for lives_s, pause_s in ((0.0, RESTART_S), (SETTLED_S - 1, 2 * RESTART_S), (SETTLED_S, RESTART_S)):
+        wait_ended(lane)
+        ends_s += lives_s
+        lane.look(ends_s)
+        lane.look(ends_s + pause_s / 2)
+        assert lane.condition.pid is None
+        ends_s += pause_s
+        lane.look(ends_s)
+        assert lane.condition.pid is not None
+
+
 @pytest.mark.parametrize(("program", "limit_s"), [(SAYS_NOTHING, START_S), (IS_READY, DEAD_S)])
 def test_one_that_gives_no_sign_for_its_time_is_killed(start: Start, program: str, limit_s: float) -> None:
     lane = start(program)
@@ -107,6 +144,50 @@ def test_one_is_not_killed_for_the_time_in_which_nobody_listened(start: Start) -
     for now_s in (10 * DEAD_S, 10 * DEAD_S + 1):
         lane.look(now_s)
     assert not lane.has_ended()
+
+
+def test_one_that_a_kill_does_not_end_is_killed_once_and_waited_for_a_while(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the kernel has it for a process that waits for a disk."""
+    lane = start(SAYS_NOTHING)
+    pid = lane.condition.pid
+    assert pid is not None
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda _: None)
+    try:
+        with capture_logs() as logged:
+            for now_s in range(int(START_S) + 10):
+                lane.look(float(now_s))
+            assert not lane.close(0.1)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    assert [line["event"] for line in logged] == ["lane-process-silent", "lane-process-stays"]
+
+
+def test_one_that_does_not_read_its_orders_holds_up_nobody(start: Start) -> None:
+    lane = start(NEVER_READS, kafka=LARGE)
+    lane.look(1.0)
+    assert not lane.has_ended()
+
+
+def test_one_that_reads_has_all_its_orders_however_long_they_are(start: Start) -> None:
+    lane = start(HAS_ALL, kafka=LARGE)
+
+    def has_ended() -> bool:
+        lane.look(1.0)
+        return lane.condition.pid is None
+
+    eventually(has_ended, "it has read all")
+    assert lane.trouble() == "its process has ended with exit code 0, and is started again"
+
+
+def test_why_one_cannot_be_heard_is_told(tmp_path: Path) -> None:
+    lane = lane_of(["x"], tmp_path / TOO_LONG)
+    lane.publish(17500)
+    lane.look(0.0)
+    lane.close()
+    why = "its process cannot be started: AF_UNIX path too long, and is started again"
+    assert lane.trouble() == why
 
 
 def test_one_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:

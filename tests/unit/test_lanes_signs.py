@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from node.health.systemd import ServiceManager
-from ops.lanes.signs import Signs, SignSocket
+from ops.errors import ConfigError
+from ops.lanes.signs import Signs, SignSocket, expect_heard
 
 
 @pytest.fixture
@@ -60,3 +61,11 @@ def test_what_is_no_text_is_a_sign_all_the_same(heard: SignSocket, path: Path) -
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.sendto(b"\xff\n=\nSTATUS=\xff", str(path))
     assert heard.read() == Signs(any=True, words="\ufffd")
+
+
+def test_a_folder_of_too_long_a_name_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    expect_heard(tmp_path, "3")
+    with pytest.raises(
+        ConfigError, match="/3: AF_UNIX path too long; set TMPDIR to a folder with a short name"
+    ):
+        expect_heard(tmp_path / ("x" * 120), "3")

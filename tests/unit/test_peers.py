@@ -29,10 +29,12 @@ from bench.peers.job import (
     understood,
 )
 from bench.peers.peer import Peer
-from bench.peers.run import PEERS, PROFILE
+from bench.peers.rocketmq import server_files
+from bench.peers.run import PEERS, PROFILE, PeersRun
 from bench.peers.shown import markdown, peers_page
 from bench.peers.steps import Sizes, gap_ms
 from bench.record import Machine, RunRecord
+from bench.room import NoRoom
 from ops.setup.jars import Jar, JarSet
 from ops.stack.server import Server
 from pipeline.page import render
@@ -291,3 +293,16 @@ def test_a_run_is_shown_and_compared_like_any_other(tmp_path: Path) -> None:
 def test_a_figure_s_kind_is_that_of_its_line() -> None:
     assert kind("peers.kill.max.redis").says == line("kill.max").says
     assert kind("peers.kill.redis").says == line("kill").says
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 14 * 10**9}))
+    run = PeersRun(PEERS, 1, Sizes())
+    with pytest.raises(NoRoom, match=r"has 14\.0 GB free, the peers need 15: make room"):
+        run.run(lambda *_: None, lambda _: None)
+    assert run.record().failed == {}
+
+
+def test_rocketmq_listens_where_no_other_machine_reaches_it(tmp_path: Path) -> None:
+    files = server_files(tmp_path, names_port=1, broker_port=2, ha_port=3)
+    assert all("bindAddress=127.0.0.1" in text.splitlines() for text in files)

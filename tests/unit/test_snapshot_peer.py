@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import select
 import socket
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,8 @@ from node.snapshot import peer, tries
 from node.snapshot.at_once import answers
 from node.snapshot.errors import Broken, SnapshotError, Withheld
 from node.snapshot.giver import About, Giver
-from node.snapshot.peer import PeerSource
-from node.snapshot.secrets import Gate, Heard
+from node.snapshot.peer import ONCE, PATH, SIGNATURE, TAKER, TIME, PeerSource
+from node.snapshot.secrets import Asked, Gate, Heard
 from node.worker import Roster
 from tests.support import bad_peer
 from tests.support.bad_peer import BAD_ANSWERS, Answer, BadServer, Keyed, name_of, says
@@ -251,3 +253,23 @@ def test_a_taker_whose_connection_strangers_have_taken_gets_its_manifest(
         with closing(PeerSource("a", "127.0.0.1", server.port, SECRETS, "c", is_to_end)) as source:
             assert SECRETS.opened(source.manifest()).node == "a"
     assert looks > 3
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize(
+    ("signed", "status"), [(f"{PATH}/1", HTTPStatus.CONFLICT), ("/2", HTTPStatus.FORBIDDEN)]
+)
+def test_what_is_signed_for_one_path_is_no_request_for_another(
+    server: HttpServer, signed: str, status: HTTPStatus
+) -> None:
+    asked = Asked.new("a", "c", "GET", signed, time.time_ns() // 1_000_000)
+    headers = {
+        "Host": f"x{signed}#",
+        TIME: str(asked.at_ms),
+        ONCE: asked.once,
+        TAKER: asked.taker,
+        SIGNATURE: SECRETS.sign(asked),
+    }
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)) as connection:
+        connection.request("GET", f"{PATH}/1", headers=headers)
+        assert connection.getresponse().status == status
