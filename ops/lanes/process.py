@@ -153,6 +153,8 @@ class LaneProcess:
     def _hear(self, now_s: float) -> None:
         assert self._signs is not None, "it has one while it runs"
         heard = self._signs.read()
+        if not self._signs.is_reached:
+            self._listen_again(now_s)
         if heard.any:
             before = self._condition
             self._condition = before._replace(
@@ -161,6 +163,15 @@ class LaneProcess:
                 told=True,
                 ready=before.ready or heard.ready,
             )
+
+    def _listen_again(self, now_s: float) -> None:
+        """What could not be said was no silence."""
+        assert self._signs is not None, "it has one while it runs"
+        self._condition = self._condition._replace(heard_s=now_s)
+        with suppress(OSError):  # there is no room, say: as long as that lasts
+            signs = SignSocket(self._at)
+            self._signs.close()
+            self._signs = signs
 
     def _has_ended(self, code: int, now_s: float) -> None:
         pid = self._condition.pid

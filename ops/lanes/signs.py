@@ -49,6 +49,12 @@ class SignSocket:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(path))
         self._socket.setblocking(False)
+        self._path = path
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether it is where its process looks for it: whoever tidies up may remove it at any time."""
+        return self._path.exists()
 
     def read(self) -> Signs:
         """What has come. Never waits."""

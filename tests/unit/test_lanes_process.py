@@ -27,6 +27,13 @@ from node.health.systemd import ServiceManager
 ServiceManager(os.environ).tell(ready=True, words="leader")
 {SAYS_NOTHING}
 """
+GIVES_SIGNS = """
+import os, time
+from node.health.systemd import ServiceManager
+while True:
+    ServiceManager(os.environ).tell(ready=True, words="leader")
+    time.sleep(0.05)
+"""
 IS_TOLD = "import sys; sys.exit(0 if b'n-3' in sys.stdin.buffer.readline() and sys.argv[1:] == {} else 1)"
 NEVER_READS = "import signal; signal.pause()"
 HAS_ALL = "import sys; sys.exit(0 if len(sys.stdin.buffer.readline()) > 300_000 else 1)"
@@ -209,6 +216,31 @@ def test_one_is_heard_after_somebody_has_tidied_up(start: Start, tmp_path: Path)
     again.look(0.0)
     wait_ready(again, 1.0)
     again.close()
+
+
+def test_a_running_one_is_heard_again_after_somebody_has_tidied_up(start: Start, tmp_path: Path) -> None:
+    lane = start(GIVES_SIGNS)
+    wait_ready(lane, 1.0)
+    shutil.rmtree(tmp_path)
+    lane.look(2.0)
+
+    def is_heard() -> bool:
+        lane.look(3.0)
+        return lane.condition.heard_s == 3.0
+
+    eventually(is_heard, "it is heard")
+
+
+def test_who_cannot_be_heard_is_not_silent(start: Start, tmp_path: Path) -> None:
+    lane = start(GIVES_SIGNS)
+    wait_ready(lane, 1.0)
+    shutil.rmtree(tmp_path)
+    tmp_path.write_text("no folder")  # nothing can be made there
+    with capture_logs() as logged:
+        for now_s in range(2, int(DEAD_S) + 4):
+            lane.look(float(now_s))
+    tmp_path.unlink()
+    assert "lane-process-silent" not in {line["event"] for line in logged}
 
 
 def test_it_is_told_by_its_standard_input_alone(start: Start) -> None:
