@@ -15,6 +15,7 @@ from delayline.settings import ClusterSettings, NewerSettings
 from delayline.settings_versions import SettingsVersions, differences
 from delayline.signing import Keyring, NewerKeys
 from election.candidates import Candidate, in_order
+from election.decoding import UNDECODABLE, decoded
 from election.errors import (
     ChrootMissing,
     Malformed,
@@ -521,10 +522,7 @@ class Registry:
         found = self._look(path)
         if found is None:
             return 0
-        try:
-            return msgspec.json.decode(found[0], type=_TakenUp).operation.number
-        except msgspec.MsgspecError as error:
-            raise Malformed(f"{path} holds no checkpoint: {error}") from error
+        return decoded(found[0], _TakenUp, f"{path} holds no checkpoint").operation.number
 
     def _look(self, path: str) -> tuple[bytes, int] | None:
         found = self._look_at(path)
@@ -669,7 +667,7 @@ class _Run(msgspec.Struct):
         """Read a status; one that says nothing of it is older than all."""
         try:
             return msgspec.json.decode(status, type=_Run)
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             return _Run()
 
 
@@ -684,10 +682,7 @@ class _TakenUp(msgspec.Struct, frozen=True):
 
 
 def _number(request: bytes, path: str) -> int:
-    try:
-        return msgspec.json.decode(request, type=_Numbered).number
-    except msgspec.MsgspecError as error:
-        raise Malformed(f"{path} holds no request: {error}") from error
+    return decoded(request, _Numbered, f"{path} holds no request").number
 
 
 @dataclass(frozen=True, slots=True)
@@ -709,8 +704,5 @@ def checkpoint_order(data: bytes, where: str) -> tuple[int, int]:
     """What `Checkpoint.order` says of one (store/checkpoint.py), which this package cannot import: a unit
     test sees to it that they agree. `where` it is, for the error.
     """
-    try:
-        progress = msgspec.json.decode(data, type=_Progress)
-    except msgspec.MsgspecError as error:
-        raise Malformed(f"{where} holds no checkpoint: {error}") from error
+    progress = decoded(data, _Progress, f"{where} holds no checkpoint")
     return progress.epoch, progress.number

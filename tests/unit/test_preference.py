@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from election.candidates import preferred_of
+from election.candidates import UNREADABLE, preferred_of
 from election.operators import BY_PREFERENCE, SWITCHOVER, Author, HistoryEntry
 from node.core.ports import Pauses
 from node.preference import (
@@ -50,6 +50,14 @@ def test_it_does_not_matter_in_which_order_they_stand_or_how_often() -> None:
 @pytest.mark.parametrize(("nodes", "lanes"), [([], 2), (["a", "b"], 1)], ids=["nobody", "one lane"])
 def test_without_candidates_and_with_one_lane_nobody_is(nodes: list[str], lanes: int) -> None:
     assert preferred_of(nodes, 0, lanes) is None
+
+
+@pytest.mark.parametrize(
+    "stranger", [UNREADABLE.node, "", ".", "..", "a/../b", "a" * 201, "\u00e4", "a\n", "..\n"]
+)
+def test_what_is_no_node_s_id_is_nobody_s(stranger: str) -> None:
+    assert [preferred_of([stranger, "a"], lane, 2) for lane in (0, 1)] == ["a", "a"]
+    assert preferred_of([stranger], 0, 2) is None
 
 
 # -- whom to hand over to
