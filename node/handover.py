@@ -20,6 +20,7 @@ from node import preference
 from node.contender import Contender
 from node.preference import (
     APART_MS,
+    DAY_MS,
     OF_A_SWITCHOVER_MS,
     Business,
     Preference,
@@ -139,7 +140,7 @@ class Handovers:
                 log.info("preference-waived", node=self._node, why="an operator has made this node leader")
             self._has_said_so = True
         else:
-            entries = self._registry.history_since(now_ms - int(1000 * max(self._fit_s, self._again_s)))
+            entries = self._registry.history_since(now_ms - DAY_MS)
             is_to_stay = is_too_soon(entries, self._lane, to, now_ms, self._fit_s, self._again_s)
         if is_to_stay:
             self._preference.forget()

@@ -8,8 +8,9 @@ ZooKeeper elects, Kafka fences.
 It cannot go to and fro. Who is preferred follows from the candidates, and nobody hands over to any other: as
 long as the candidates stay, a lane is handed over once, and its leader is the preferred one then. Where they
 change all the time, the same candidate has to be preferred and fit for `FIT_S` under the same leader first.
-And no lane is handed over to the same node more than once in `AGAIN_S`, whatever came of it: who dies of
-leading takes the lane no more often than that.
+And between two times that a lane is handed over to the same node lies `AGAIN_S`, whatever came of it, and
+twice as long after each more of the last day, up to `LONGEST_AGAIN` times that: who dies of leading takes the
+lane no more often, and leaves room in the history for what others have done.
 
 It decides, and asks nobody: node/handover.py does.
 """
@@ -30,11 +31,15 @@ from store.overdue import Overdue
 FIT_S: Final = 300.0
 """As Kafka's leader.imbalance.check.interval.seconds."""
 AGAIN_S: Final = 3600.0
+LONGEST_AGAIN: Final = 8
+DAY_MS: Final = 86_400_000
 OVERDUE_MS: Final = 1_000
 OF_A_SWITCHOVER_MS: Final = 90_000
 """How long after it was wanted somebody leads by it at the latest."""
 APART_MS: Final = 5_000
 """How far a node's clock may be off that of ZooKeeper's server."""
+SKEW_MS: Final = 500
+"""How far a leader's clock may be off, where a node does not say: the default of `max_clock_skew_ms`."""
 
 Entries = Iterable[tuple[HistoryEntry, int]]
 """What the history has, each with when it was written, by the clock of ZooKeeper's server."""
@@ -127,13 +132,15 @@ class Preference:
 
     def _is_fit(self, sight: Sight, before: Standing) -> bool:
         """Whether the preferred one would lead, and go on at once: it has what the leader had when it looked
-        last, so that it is behind by less than the time between two looks.
+        last, so that it is behind by less than the time between two looks. Its clock is right enough for a
+        leader's, or it would step down again.
         """
         assert sight.said is not None, "looked up before"
         said, written_ms = sight.said
         follows = said.state is NodeState.FOLLOWER and said.lane == self._lane
         is_silent = sight.now_ms - written_ms > STALE_MS
-        is_right = abs(said.at_ms - written_ms) <= LARGEST_CLOCK_OFFSET_MS
+        allowed_ms = min(said.max_clock_skew_ms or SKEW_MS, LARGEST_CLOCK_OFFSET_MS)
+        is_right = abs(said.at_ms - written_ms) <= allowed_ms
         standing = Standing(said.applied, said.epoch, said.delivered_up_to_ms)
         return follows and is_right and not is_silent and not standing.is_behind(before)
 
@@ -152,13 +159,12 @@ def is_operators_choice(entries: Entries, lane: int, node: str, led_since_ms: in
 
 def is_too_soon(entries: Entries, lane: int, to: str, now_ms: int, fit_s: float, again_s: float) -> bool:
     """Whether a lane was to be handed over lately: by preference to that node, or by an operator's wish to
-    any. It may have come to pass or not.
+    any. It may have come to pass or not. `entries`: of the last day.
     """
-    return any(
-        entry.lane == lane
-        and (
-            (entry.what == SWITCHOVER and now_ms - written_ms < 1000 * fit_s)
-            or (entry.what == BY_PREFERENCE and entry.after == to and now_ms - written_ms < 1000 * again_s)
-        )
-        for entry, written_ms in entries
+    of_lane = [(one, now_ms - written_ms) for one, written_ms in entries if one.lane == lane]
+    by_operators = [ago_ms for one, ago_ms in of_lane if one.what == SWITCHOVER]
+    before = [ago_ms for one, ago_ms in of_lane if one.what == BY_PREFERENCE and one.after == to]
+    rest_s = again_s * min(2 ** (len(before) - 1), LONGEST_AGAIN) if before else 0.0
+    return any(ago_ms < 1000 * fit_s for ago_ms in by_operators) or any(
+        ago_ms < 1000 * rest_s for ago_ms in before
     )

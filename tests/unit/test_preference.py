@@ -60,6 +60,12 @@ def test_what_is_no_node_s_id_is_nobody_s(stranger: str) -> None:
     assert preferred_of([stranger], 0, 2) is None
 
 
+def test_hosts_of_which_one_is_called_as_another_with_a_number_behind_do_not_sort_alike() -> None:
+    """So the page of operations warns of them: all else follows from the order of their names alone."""
+    first = [min(f"{host}-{lane}" for host in ("n", "n-1")) for lane in (0, 5)]
+    assert first == ["n-0", "n-1-5"]
+
+
 # -- whom to hand over to
 
 
@@ -96,13 +102,15 @@ def seeing(**fields: Any) -> Change:
     return lambda one: one._replace(**fields)
 
 
-def written(later_ms: int) -> Change:
-    """The preferred one's words were written so much later than now."""
+def written(later_ms: int, ahead_ms: int = -100, **said: Any) -> Change:
+    """The preferred one's words were written so much later than now, and its clock was ahead."""
 
     def change(one: Sight) -> Sight:
         assert one.said is not None, "it says something"
         at_ms = one.now_ms + later_ms
-        return one._replace(said=(msgspec.structs.replace(one.said[0], at_ms=at_ms - 100), at_ms))
+        return one._replace(
+            said=(msgspec.structs.replace(one.said[0], at_ms=at_ms + ahead_ms, **said), at_ms)
+        )
 
     return change
 
@@ -132,6 +140,10 @@ UNFIT = {
     "it is silent": written(-5_001),
     "its clock is behind": saying(at_ms=BEGIN_MS - 10_000),
     "its clock is ahead": saying(at_ms=BEGIN_MS + 900_000),
+    "its clock is further ahead than a leader's": written(-800, 501),
+    "its clock is further behind than a leader's": written(-800, -501),
+    "its clock is further off than it may be": written(-800, 51, max_clock_skew_ms=50),
+    "its clock is off, and it may be for all that": written(-800, 2_001, max_clock_skew_ms=9_000),
     "it has not applied enough": saying(applied={1: BEGIN_MS - 60_000}),
     "it has applied nothing of a partition": saying(applied={}),
     "it does not follow the checkpoint": saying(delivered_up_to_ms=BEGIN_MS - 60_000),
@@ -175,8 +187,13 @@ def test_it_is_not_handed_over_while_that_is_not_cheap(why: str) -> None:
         busy(pauses=Pauses(targets=frozenset({"orders"}))),
         busy(asked=SkipRequest(1, BEGIN_MS), operation=Operation(1)),
         busy(overdue=Overdue(5, OVERDUE_MS)),
+        written(-800, 500),
+        written(-800, -700, max_clock_skew_ms=700),
     ],
-    ids=["a target is paused", "a request is done", "what is due is delivered"],
+    ids=[
+        *("a target is paused", "a request is done", "what is due is delivered"),
+        *("its clock is off a little", "its clock may be off"),
+    ],
 )
 def test_what_costs_nothing_does_not_keep_it(change: Change) -> None:
     assert handed_over_s(change, lambda _: True) == LOOK_S + FIT_S
@@ -243,3 +260,26 @@ def test_a_leader_knows_whether_an_operator_has_chosen_it(
 def test_a_lane_rests_after_a_switchover(said: HistoryEntry, ago_s: int, soon: object) -> None:
     found = is_too_soon([(said, BEGIN_MS - 1000 * ago_s)], 1, PREFERRED, BEGIN_MS, FIT_S, 3_600)
     assert found is soon
+
+
+@pytest.mark.parametrize(
+    ("hours_ago", "soon"),
+    [
+        ([1.1], False),
+        ([1.1, 3], True),
+        ([2.1, 3], False),
+        ([3.9, 7, 8], True),
+        ([4.1, 7, 8], False),
+        ([7.9, 12, 14, 15], True),
+        ([8.1, 12, 14, 15], False),
+        ([7.9, 16, 20, 22, 23], True),
+        ([8.1, 16, 20, 22, 23], False),
+    ],
+)
+def test_each_time_of_the_last_day_makes_it_rest_for_twice_as_long(
+    hours_ago: list[float], soon: object
+) -> None:
+    found = [
+        (entry(what=BY_PREFERENCE, after=PREFERRED), BEGIN_MS - int(3_600_000 * hours)) for hours in hours_ago
+    ]
+    assert is_too_soon(found, 1, PREFERRED, BEGIN_MS, FIT_S, 3_600) is soon
