@@ -24,6 +24,8 @@ REQUEST_FORMAT: Final = 1
 SWITCHOVER: Final = "switchover"
 BY_PREFERENCE: Final = "switchover by preference"
 """What the history calls an operator's, and a leader's own: each of them begins with the first."""
+VALID_S: Final = 60.0
+"""For how long a node heeds a switchover that it has heard of."""
 
 
 class Author(msgspec.Struct, frozen=True):

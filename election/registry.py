@@ -30,6 +30,7 @@ from election.errors import (
     ZnodeMissing,
 )
 from election.operators import (
+    VALID_S,
     Author,
     BulkJob,
     Gap,
@@ -365,16 +366,20 @@ class Registry:
         self._persistently(attempt)
 
     def hand_over(self, lane: int, wanted: Switchover, entry: HistoryEntry) -> bool:
-        """The same, of the leader itself. False if it is asked to step down already: nothing of that is
-        written over. Malformed, Newer.
+        """The same, of the leader itself. False if it is asked to step down already, and not so long ago that
+        nobody heeds it any more: nothing of that is written over. Malformed, Newer.
         """
-        path = self._znodes.switchover(lane)
+        path, of_account_ms = self._znodes.switchover(lane), wanted.author.at_ms - int(1000 * VALID_S)
 
         def attempt() -> bool:
-            present = self._look(path)
-            if present is not None and decode_switchover(present[0], path).epoch >= wanted.epoch:
+            present = self._look_at(path)
+            if present is None:
+                self._put(path, encode(wanted), None, entry)
+                return True
+            data, stat = present
+            if decode_switchover(data, path).epoch >= wanted.epoch and stat.written_ms >= of_account_ms:
                 return False
-            self._put(path, encode(wanted), None if present is None else present[1], entry)
+            self._put(path, encode(wanted), stat.version, entry)
             return True
 
         return self._persistently(attempt)

@@ -80,7 +80,7 @@ class Handovers:
                 self._preference.forget()
             elif time.monotonic() >= self._look_at_s:
                 self._look_at_s = time.monotonic() + LOOK_EVERY_S
-                self._look(state, wanted)
+                self._look(state)
         except ElectionError as error:
             self._preference.forget()
             log.debug("preference-unknown", node=self._node, detail=str(error))
@@ -94,7 +94,7 @@ class Handovers:
         if over.author.by == self._node and checkpoint is not None and checkpoint.epoch == over.epoch:
             log.warning("switchover-failed", node=self._node, to=over.to, epoch=over.epoch)
 
-    def _look(self, state: ElectionState, wanted: Switchover | None) -> None:
+    def _look(self, state: ElectionState) -> None:
         if self._leadership != state.znode:
             self._learn_choice(state)
         queue = {name: one.node for name, one in self._registry.candidates(self._lane).items()}
@@ -109,9 +109,8 @@ class Handovers:
             self._preference.forget()
             return
         own = Standing(self._view.reached().applied, checkpoint.epoch, checkpoint.delivered_up_to_ms)
-        asked = wanted is not None and wanted.epoch >= checkpoint.epoch
         said, now_ms, now_s = self._said(to), time.time_ns() // 1_000_000, time.monotonic()
-        sight = Sight(queue, said, own, self._business(), asked, now_ms, now_s)
+        sight = Sight(queue, said, own, self._business(), now_ms, now_s)
         if self._preference.hand_over_to(sight) is not None and not self._is_to_stay(to, now_ms):
             self._hand_over(to, checkpoint.epoch, now_ms)
 

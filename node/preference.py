@@ -82,14 +82,13 @@ class Business(NamedTuple):
 class Sight(NamedTuple):
     """A lane as its leader sees it. `queue`: the node of each candidacy, the leader's first. `said`: what the
     preferred one says of itself, and when that was written, by the clock of ZooKeeper's server; None if
-    nothing can be read. `asked_to_leave`: there is a switchover of this leadership.
+    nothing can be read.
     """
 
     queue: Mapping[str, str]
     said: tuple[NodeStatus, int] | None
     own: Standing
     business: Business
-    asked_to_leave: bool
     now_ms: int
     steady_s: float
 
@@ -128,7 +127,7 @@ class Preference:
         if same != self._same:
             self._same, self._since_s = same, sight.steady_s
         lasts = sight.steady_s - self._since_s >= self._fit_s
-        return to if lasts and sight.business.is_quiet and not sight.asked_to_leave else None
+        return to if lasts and sight.business.is_quiet else None
 
     def _is_fit(self, sight: Sight, before: Standing) -> bool:
         """Whether the preferred one would lead, and go on at once: it has what the leader had when it looked

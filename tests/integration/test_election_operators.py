@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import msgspec
@@ -12,6 +13,7 @@ from election.errors import Malformed, Newer, RequestWaits, ZnodeChanged, ZnodeE
 from election.operators import (
     BY_PREFERENCE,
     SWITCHOVER,
+    VALID_S,
     Author,
     HistoryEntry,
     PauseState,
@@ -229,6 +231,17 @@ def test_a_leader_s_own_replaces_none_of_its_leadership_and_takes_none_but_itsel
     assert session.exists(path) is None
     assert registry.hand_over(0, own, entry(BY_PREFERENCE, 0))
     assert whats(registry) == [SWITCHOVER, BY_PREFERENCE, SWITCHOVER, BY_PREFERENCE]
+
+
+@pytest.mark.parametrize("epoch", [4, 1_000_000])
+def test_a_leader_s_own_replaces_what_nobody_heeds_any_more(registry: Registry, epoch: int) -> None:
+    """As a command leaves behind that was killed."""
+    registry.want_switchover(0, Switchover(epoch, "n3", AUTHOR), entry(SWITCHOVER, 0))
+    now_ms, valid_ms = time.time_ns() // 1_000_000, int(1_000 * VALID_S)
+    for later_ms, replaces in ((valid_ms - 10_000, False), (valid_ms + 10_000, True)):
+        author = Author("n1", "n2 is preferred", now_ms + later_ms)
+        own = Switchover(4, "n2", author, by_preference=True)
+        assert registry.hand_over(0, own, entry(BY_PREFERENCE, 0)) is replaces
 
 
 # -- the history

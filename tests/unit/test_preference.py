@@ -77,9 +77,7 @@ def sight(at_s: float, **said: Any) -> Sight:
     status = NodeStatus(PREFERRED, 1, NodeState.FOLLOWER, at_ms=now_ms - 900, run="run-1", **there)
     status = msgspec.structs.replace(status, **said)
     quiet = Business(Pauses(), None, Operation(), Overdue(1, OVERDUE_MS))
-    return Sight(
-        QUEUE, (status, now_ms - 800), own, quiet, asked_to_leave=False, now_ms=now_ms, steady_s=at_s
-    )
+    return Sight(QUEUE, (status, now_ms - 800), own, quiet, now_ms=now_ms, steady_s=at_s)
 
 
 def saying(**said: Any) -> Change:
@@ -171,7 +169,6 @@ BUSY = {
     "a request waits": busy(asked=SkipRequest(1, BEGIN_MS)),
     "something is overdue": busy(overdue=Overdue(1, OVERDUE_MS + 1)),
     "nobody has counted what is overdue": busy(overdue=None),
-    "there is a switchover": seeing(asked_to_leave=True),
 }
 
 
