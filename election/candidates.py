@@ -11,12 +11,15 @@ import re
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 from election.decoding import UNDECODABLE
 from election.znodes import can_name_node
+
+MOST_CANDIDACIES: Final = 64
+"""Of a lane in which somebody is preferred: whoever leads reads all of them, again and again."""
 
 _NAME = re.compile(r"([0-9a-f]{32})-(-?[0-9]{9,10})", re.ASCII)
 
@@ -91,14 +94,18 @@ def queue_position_of(guid: str | None, children: Iterable[str]) -> QueuePositio
 
 
 def preferred_of(nodes: Iterable[str], lane: int, lanes: int) -> str | None:
-    """Which of a lane's candidates is to lead it, if all are well; None if there are none, and in a cluster
-    of one lane, where none is better than another. What is no node's id stands there for nobody.
+    """Which of a lane's candidates is to lead it, if all are well; None if there are none, or more than
+    `MOST_CANDIDACIES`, and in a cluster of one lane, where none is better than another. `nodes`: one for each
+    candidacy; what is no node's id stands there for nobody.
 
     It follows from the candidates alone, so that all who know them agree. Where the same machines run every
     lane, under ids that sort alike in each, the lanes go round the machines.
     """
-    ranked = sorted({node for node in nodes if can_name_node(node)})
-    return ranked[lane % len(ranked)] if lanes > 1 and ranked else None
+    stand = list(nodes)
+    if lanes == 1 or len(stand) > MOST_CANDIDACIES:
+        return None
+    ranked = sorted({node for node in stand if can_name_node(node)})
+    return ranked[lane % len(ranked)] if ranked else None
 
 
 def _sequence(name: str) -> int:

@@ -95,13 +95,16 @@ class UnderWay(msgspec.Struct, frozen=True):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator, or a node by itself, has changed, for the history; `lane` None: all of them."""
+    """What an operator, or a node by itself, has changed, for the history; `lane` None: all of them.
+    `epoch`: of a switchover, whose leader was to step down; versions before 0.2.0 do not say.
+    """
 
     what: str
     author: Author
     lane: int | None = None
     before: str | None = None
     after: str | None = None
+    epoch: int | None = None
 
 
 def encode(said: PauseState | Switchover | Gap | KafkaIds | BulkJob | UnderWay | HistoryEntry) -> bytes:

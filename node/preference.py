@@ -37,7 +37,7 @@ OVERDUE_MS: Final = 1_000
 OF_A_SWITCHOVER_MS: Final = 90_000
 """How long after it was wanted somebody leads by it at the latest."""
 APART_MS: Final = 5_000
-"""How far a node's clock may be off that of ZooKeeper's server."""
+"""How far what is known of the time of ZooKeeper's server may be off."""
 SKEW_MS: Final = 500
 """How far a leader's clock may be off, where a node does not say: the default of `max_clock_skew_ms`."""
 
@@ -144,13 +144,16 @@ class Preference:
         return follows and is_right and not is_silent and not standing.is_behind(before)
 
 
-def is_operators_choice(entries: Entries, lane: int, node: str, led_since_ms: int) -> bool:
-    """Whether it was by an operator's switchover that a node came to lead: then it leads until that ends."""
+def is_operators_choice(entries: Entries, lane: int, node: str, epoch: int, led_since_ms: int) -> bool:
+    """Whether it was by an operator's switchover that a node came to lead: then it leads until that ends.
+    Where it was to whoever is next, that is who leads the next epoch. `led_since_ms`: by the clock of
+    ZooKeeper's server.
+    """
     return any(
         entry.what == SWITCHOVER
         and entry.lane == lane
         and entry.before != node
-        and entry.after in {None, node}
+        and (entry.after == node or (entry.after is None and entry.epoch in {None, epoch - 1}))
         and -APART_MS <= led_since_ms - written_ms <= OF_A_SWITCHOVER_MS
         for entry, written_ms in entries
     )

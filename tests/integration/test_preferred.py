@@ -98,6 +98,10 @@ def test_what_an_operator_has_moved_stays_where_it_is(cluster: Cluster) -> None:
     cluster.process("c-1").kill()
     eventually(lambda: leaders(cluster, 1)[-1] == "b-1", "b leads, at once or by preference")
     assert [one[0] for one in whats(cluster)][:2] == [BY_PREFERENCE, SWITCHOVER]
+    with registry(cluster.connection) as znodes:
+        assert [one.epoch for one in znodes.history()][:2] == [1, 2], (
+            "each says whose leader it was to replace"
+        )
 
 
 def test_a_node_that_cannot_lead_gives_the_lane_back(make_cluster: MakeCluster) -> None:

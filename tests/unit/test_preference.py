@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from election.candidates import UNREADABLE, preferred_of
+from election.candidates import MOST_CANDIDACIES, UNREADABLE, preferred_of
 from election.operators import BY_PREFERENCE, SWITCHOVER, Author, HistoryEntry
 from node.core.ports import Pauses
 from node.preference import (
@@ -47,7 +47,11 @@ def test_it_does_not_matter_in_which_order_they_stand_or_how_often() -> None:
     assert preferred_of(["b", "a", "b"], 1, 2) == preferred_of(["a", "b"], 1, 2) == "b"
 
 
-@pytest.mark.parametrize(("nodes", "lanes"), [([], 2), (["a", "b"], 1)], ids=["nobody", "one lane"])
+@pytest.mark.parametrize(
+    ("nodes", "lanes"),
+    [([], 2), (["a", "b"], 1), (["a"] * (MOST_CANDIDACIES + 1), 2)],
+    ids=["nobody", "one lane", "too many to look at"],
+)
 def test_without_candidates_and_with_one_lane_nobody_is(nodes: list[str], lanes: int) -> None:
     assert preferred_of(nodes, 0, lanes) is None
 
@@ -60,10 +64,10 @@ def test_what_is_no_node_s_id_is_nobody_s(stranger: str) -> None:
     assert preferred_of([stranger], 0, 2) is None
 
 
-def test_hosts_of_which_one_is_called_as_another_with_a_number_behind_do_not_sort_alike() -> None:
-    """So the page of operations warns of them: all else follows from the order of their names alone."""
-    first = [min(f"{host}-{lane}" for host in ("n", "n-1")) for lane in (0, 5)]
-    assert first == ["n-0", "n-1-5"]
+def test_where_one_host_is_called_as_another_with_a_number_behind_one_may_lead_more() -> None:
+    """So the page of operations warns of it."""
+    found = [preferred_of([f"{host}-{lane}" for host in ("n", "n-1")], lane, 6) for lane in (0, 5)]
+    assert found == ["n-0", "n-5"]
 
 
 # -- whom to hand over to
@@ -207,6 +211,7 @@ def test_what_was_forgotten_has_to_last_anew() -> None:
 # -- what the history says
 
 LED_MS = BEGIN_MS
+EPOCH = 9
 NODE = "host-a-1"
 
 
@@ -220,6 +225,9 @@ def entry(**fields: Any) -> HistoryEntry:
     [
         (entry(), LED_MS - 50, True),
         (entry(after=None), LED_MS - 50, True),
+        (entry(after=None, epoch=EPOCH - 1), LED_MS - 50, True),
+        (entry(after=None, epoch=EPOCH - 2), LED_MS - 50, False),
+        (entry(epoch=EPOCH - 2), LED_MS - 50, True),
         (entry(), LED_MS - 90_000, True),
         (entry(), LED_MS + 4_000, True),
         (entry(), LED_MS - 90_001, False),
@@ -230,14 +238,15 @@ def entry(**fields: Any) -> HistoryEntry:
         (entry(what=BY_PREFERENCE), LED_MS - 50, False),
     ],
     ids=[
-        *("to it", "to whoever is next", "slowly", "clocks differ", "long before", "long after"),
+        *("to it", "to whoever is next", "to the next, as said", "to another who was next"),
+        *("to it, which has failed once", "slowly", "clocks differ", "long before", "long after"),
         *("to another", "away from it", "another lane", "by preference"),
     ],
 )
 def test_a_leader_knows_whether_an_operator_has_chosen_it(
     said: HistoryEntry, written_ms: int, chosen: object
 ) -> None:
-    assert is_operators_choice([(said, written_ms)], 1, NODE, LED_MS) is chosen
+    assert is_operators_choice([(said, written_ms)], 1, NODE, EPOCH, LED_MS) is chosen
 
 
 @pytest.mark.parametrize(
