@@ -11,8 +11,15 @@ import re
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated, Final
 
 import msgspec
+
+from election.decoding import UNDECODABLE
+from election.znodes import can_name_node
+
+MOST_CANDIDACIES: Final = 64
+"""Of a lane in which somebody is preferred: whoever leads reads all of them, again and again."""
 
 _NAME = re.compile(r"([0-9a-f]{32})-(-?[0-9]{9,10})", re.ASCII)
 
@@ -22,7 +29,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
     node: str
     host: str
-    peer_port: int
+    peer_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)]
     at_ms: int
 
     def encode(self) -> bytes:
@@ -34,7 +41,7 @@ class Candidate(msgspec.Struct, frozen=True):
         """Read `encode`'s bytes; UNREADABLE if they are something else: it is in the queue all the same."""
         try:
             return msgspec.json.decode(data, type=Candidate)
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             return UNREADABLE
 
 
@@ -87,14 +94,18 @@ def queue_position_of(guid: str | None, children: Iterable[str]) -> QueuePositio
 
 
 def preferred_of(nodes: Iterable[str], lane: int, lanes: int) -> str | None:
-    """Which of a lane's candidates is to lead it, if all are well; None if there are none, and in a cluster
-    of one lane, where none is better than another.
+    """Which of a lane's candidates is to lead it, if all are well; None if there are none, or more than
+    `MOST_CANDIDACIES`, and in a cluster of one lane, where none is better than another. `nodes`: one for each
+    candidacy; what is no node's id stands there for nobody.
 
     It follows from the candidates alone, so that all who know them agree. Where the same machines run every
     lane, under ids that sort alike in each, the lanes go round the machines.
     """
-    ranked = sorted(set(nodes))
-    return ranked[lane % len(ranked)] if lanes > 1 and ranked else None
+    stand = list(nodes)
+    if lanes == 1 or len(stand) > MOST_CANDIDACIES:
+        return None
+    ranked = sorted({node for node in stand if can_name_node(node)})
+    return ranked[lane % len(ranked)] if ranked else None
 
 
 def _sequence(name: str) -> int:

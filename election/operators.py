@@ -6,13 +6,12 @@ newer format. What says nothing of its `format` is of the first.
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
-from election.errors import Malformed, Newer
-
-Said = TypeVar("Said")
+from election.decoding import UNDECODABLE, decoded
+from election.errors import Newer
 
 PAUSES_FORMAT: Final = 1
 SWITCHOVER_FORMAT: Final = 1
@@ -25,6 +24,8 @@ REQUEST_FORMAT: Final = 1
 SWITCHOVER: Final = "switchover"
 BY_PREFERENCE: Final = "switchover by preference"
 """What the history calls an operator's, and a leader's own: each of them begins with the first."""
+VALID_S: Final = 60.0
+"""For how long a node heeds a switchover that it has heard of."""
 
 
 class Author(msgspec.Struct, frozen=True):
@@ -94,13 +95,16 @@ class UnderWay(msgspec.Struct, frozen=True):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator, or a node by itself, has changed, for the history; `lane` None: all of them."""
+    """What an operator, or a node by itself, has changed, for the history; `lane` None: all of them.
+    `epoch`: of a switchover, whose leader was to step down; versions before 0.2.0 do not say.
+    """
 
     what: str
     author: Author
     lane: int | None = None
     before: str | None = None
     after: str | None = None
+    epoch: int | None = None
 
 
 def encode(said: PauseState | Switchover | Gap | KafkaIds | BulkJob | UnderWay | HistoryEntry) -> bytes:
@@ -111,50 +115,50 @@ def encode(said: PauseState | Switchover | Gap | KafkaIds | BulkJob | UnderWay |
 def decode_pauses(data: bytes, path: str) -> PauseState:
     """Reads `encode`'s bytes; Malformed, Newer."""
     expect_known(data, PAUSES_FORMAT, path)
-    return _decoded(data, PauseState, f"{path} does not say what is paused")
+    return decoded(data, PauseState, f"{path} does not say what is paused")
 
 
 def decode_switchover(data: bytes, path: str) -> Switchover:
     """Reads `encode`'s bytes; Malformed, Newer."""
     expect_known(data, SWITCHOVER_FORMAT, path)
-    return _decoded(data, Switchover, f"{path} is no switchover")
+    return decoded(data, Switchover, f"{path} is no switchover")
 
 
 def decode_gap(data: bytes, path: str) -> Gap:
     """Reads `encode`'s bytes; Malformed, Newer."""
     expect_known(data, GAP_FORMAT, path)
-    return _decoded(data, Gap, f"{path} is no accepted gap")
+    return decoded(data, Gap, f"{path} is no accepted gap")
 
 
 def decode_kafka(data: bytes, path: str) -> KafkaIds:
     """Reads `encode`'s bytes; Malformed, Newer."""
     expect_known(data, KAFKA_FORMAT, path)
-    return _decoded(data, KafkaIds, f"{path} does not say which Kafka it is")
+    return decoded(data, KafkaIds, f"{path} does not say which Kafka it is")
 
 
 def decode_bulk(data: bytes, path: str) -> BulkJob:
     """Reads `encode`'s bytes; Malformed, Newer."""
     expect_known(data, BULK_FORMAT, path)
-    return _decoded(data, BulkJob, f"{path} does not say when a bulk job began")
+    return decoded(data, BulkJob, f"{path} does not say when a bulk job began")
 
 
 def decode_under_way(data: bytes, path: str) -> UnderWay:
     """Reads `encode`'s bytes; Malformed, Newer."""
     expect_known(data, BULK_FORMAT, path)
-    return _decoded(data, UnderWay, f"{path} does not say which run it is of")
+    return decoded(data, UnderWay, f"{path} does not say which run it is of")
 
 
 def decode_entry(data: bytes, path: str) -> HistoryEntry:
     """Reads `encode`'s bytes; Malformed, Newer."""
     expect_known(data, HISTORY_FORMAT, path)
-    return _decoded(data, HistoryEntry, f"{path} is no entry of the history")
+    return decoded(data, HistoryEntry, f"{path} is no entry of the history")
 
 
 def expect_known(data: bytes, known: int, path: str) -> None:
     """Raises Newer if what stands in a znode has a format above the one that is known."""
     try:
         of = msgspec.json.decode(data, type=_Format).format
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return  # whoever decodes it says what it is
     if of > known:
         raise Newer(
@@ -164,10 +168,3 @@ def expect_known(data: bytes, known: int, path: str) -> None:
 
 class _Format(msgspec.Struct, frozen=True):
     format: int = 1
-
-
-def _decoded(data: bytes, of: type[Said], otherwise: str) -> Said:
-    try:
-        return msgspec.json.decode(data, type=of)
-    except msgspec.MsgspecError as error:
-        raise Malformed(f"{otherwise}: {error}") from error

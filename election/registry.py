@@ -4,7 +4,7 @@ operators have said.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -15,6 +15,7 @@ from delayline.settings import ClusterSettings, NewerSettings
 from delayline.settings_versions import SettingsVersions, differences
 from delayline.signing import Keyring, NewerKeys
 from election.candidates import Candidate, in_order
+from election.decoding import UNDECODABLE, decoded
 from election.errors import (
     ChrootMissing,
     Malformed,
@@ -29,6 +30,7 @@ from election.errors import (
     ZnodeMissing,
 )
 from election.operators import (
+    VALID_S,
     Author,
     BulkJob,
     Gap,
@@ -52,6 +54,7 @@ from election.znodes import Znodes
 Result = TypeVar("Result")
 
 MOST_HISTORY: Final = 1_000
+_HISTORY_AT_ONCE: Final = 32
 _MOST_TRIES: Final = 10  # against others who write the same znode
 
 
@@ -280,15 +283,28 @@ class Registry:
         """The same, and when each was written, epoch time by the clock of ZooKeeper's server."""
         return self._read_children(self._znodes.members)
 
-    def written_member(self, node: str) -> tuple[bytes, int] | None:
+    def written_member(self, node: str, timeout_s: float | None = None) -> tuple[bytes, int] | None:
         """The same of one node; None if it is not there."""
-        found = self._look_at(self._znodes.member(node))
+        found = self._look_at(self._znodes.member(node), timeout_s)
         return None if found is None else (found[0], found[1].written_ms)
 
     def candidates(self, lane: int) -> dict[str, Candidate]:
         """The lane's queue by the znodes' names, the leader first."""
         found = self._read_children(self._znodes.candidates(lane))
         return {name: Candidate.decode(found[name][0]) for name in in_order(found)}
+
+    def few_candidates(self, lane: int, most: int, timeout_s: float) -> dict[str, Candidate]:
+        """The same, in two round trips; nobody if there are more than `most`."""
+        path = self._znodes.candidates(lane)
+        try:
+            names = in_order(self._session.children(path, timeout_s=timeout_s))
+        except ZnodeMissing:
+            return {}
+        if len(names) > most:
+            return {}
+        found = self._session.read_together([f"{path}/{name}" for name in names], timeout_s=timeout_s)
+        pairs = zip(names, found, strict=True)
+        return {name: Candidate.decode(there[0]) for name, there in pairs if there is not None}
 
     def _read_children(self, path: str) -> dict[str, tuple[bytes, int]]:
         try:
@@ -364,16 +380,20 @@ class Registry:
         self._persistently(attempt)
 
     def hand_over(self, lane: int, wanted: Switchover, entry: HistoryEntry) -> bool:
-        """The same, of the leader itself. False if it is asked to step down already: nothing of that is
-        written over. Malformed, Newer.
+        """The same, of the leader itself. False if it is asked to step down already, and not so long ago that
+        nobody heeds it any more: nothing of that is written over. Malformed, Newer.
         """
-        path = self._znodes.switchover(lane)
+        path, of_account_ms = self._znodes.switchover(lane), wanted.author.at_ms - int(1000 * VALID_S)
 
         def attempt() -> bool:
-            present = self._look(path)
-            if present is not None and decode_switchover(present[0], path).epoch >= wanted.epoch:
+            present = self._look_at(path)
+            if present is None:
+                self._put(path, encode(wanted), None, entry)
+                return True
+            data, stat = present
+            if decode_switchover(data, path).epoch >= wanted.epoch and stat.written_ms >= of_account_ms:
                 return False
-            self._put(path, encode(wanted), None if present is None else present[1], entry)
+            self._put(path, encode(wanted), stat.version, entry)
             return True
 
         return self._persistently(attempt)
@@ -490,24 +510,26 @@ class Registry:
         found = ((f"{root}/{name}", self._look(f"{root}/{name}")) for name in names)
         return [self._entry(there[0], path) for path, there in found if there is not None]
 
-    def history_since(self, since_ms: int) -> list[tuple[HistoryEntry, int]]:
+    def history_since(self, since_ms: int, timeout_s: float) -> Iterator[tuple[HistoryEntry, int]]:
         """What was written there since then, the last one first, each with when that was, by the clock of
-        ZooKeeper's server: an operator's may be wrong. Malformed.
+        ZooKeeper's server: an operator's may be wrong. No more is read than is asked for, and each round trip
+        takes `timeout_s` at most. Malformed.
         """
         root = self._znodes.history
-        found: list[tuple[HistoryEntry, int]] = []
         try:
-            names = sorted(self._session.children(root), reverse=True)
+            names = sorted(self._session.children(root, timeout_s=timeout_s), reverse=True)
         except ZnodeMissing:
-            return found
-        for path in (f"{root}/{name}" for name in names):
-            there = self._look_at(path)
-            if there is None:
-                continue  # it was the oldest
-            if there[1].written_ms < since_ms:
-                break
-            found.append((self._entry(there[0], path), there[1].written_ms))
-        return found
+            return
+        for begin in range(0, len(names), _HISTORY_AT_ONCE):
+            paths = [f"{root}/{name}" for name in names[begin : begin + _HISTORY_AT_ONCE]]
+            for path, there in zip(
+                paths, self._session.read_together(paths, timeout_s=timeout_s), strict=True
+            ):
+                if there is None:
+                    continue  # it was the oldest
+                if there[1].written_ms < since_ms:
+                    return
+                yield self._entry(there[0], path), there[1].written_ms
 
     def _entry(self, data: bytes, path: str) -> HistoryEntry:
         """What only a newer version can read is an entry all the same."""
@@ -521,18 +543,15 @@ class Registry:
         found = self._look(path)
         if found is None:
             return 0
-        try:
-            return msgspec.json.decode(found[0], type=_TakenUp).operation.number
-        except msgspec.MsgspecError as error:
-            raise Malformed(f"{path} holds no checkpoint: {error}") from error
+        return decoded(found[0], _TakenUp, f"{path} holds no checkpoint").operation.number
 
     def _look(self, path: str) -> tuple[bytes, int] | None:
         found = self._look_at(path)
         return None if found is None else (found[0], found[1].version)
 
-    def _look_at(self, path: str) -> tuple[bytes, Stat] | None:
+    def _look_at(self, path: str, timeout_s: float | None = None) -> tuple[bytes, Stat] | None:
         try:
-            return self._session.read(path)
+            return self._session.read(path, timeout_s=timeout_s)
         except ZnodeMissing:
             return None
 
@@ -669,7 +688,7 @@ class _Run(msgspec.Struct):
         """Read a status; one that says nothing of it is older than all."""
         try:
             return msgspec.json.decode(status, type=_Run)
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             return _Run()
 
 
@@ -684,10 +703,7 @@ class _TakenUp(msgspec.Struct, frozen=True):
 
 
 def _number(request: bytes, path: str) -> int:
-    try:
-        return msgspec.json.decode(request, type=_Numbered).number
-    except msgspec.MsgspecError as error:
-        raise Malformed(f"{path} holds no request: {error}") from error
+    return decoded(request, _Numbered, f"{path} holds no request").number
 
 
 @dataclass(frozen=True, slots=True)
@@ -709,8 +725,5 @@ def checkpoint_order(data: bytes, where: str) -> tuple[int, int]:
     """What `Checkpoint.order` says of one (store/checkpoint.py), which this package cannot import: a unit
     test sees to it that they agree. `where` it is, for the error.
     """
-    try:
-        progress = msgspec.json.decode(data, type=_Progress)
-    except msgspec.MsgspecError as error:
-        raise Malformed(f"{where} holds no checkpoint: {error}") from error
+    progress = decoded(data, _Progress, f"{where} holds no checkpoint")
     return progress.epoch, progress.number

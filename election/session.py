@@ -211,6 +211,14 @@ class Session:
         answers = self._calls("read", ", ".join(paths), sends, timeout_s)
         return [None if answer is None else answer[0] for answer in answers[len(paths) :]]
 
+    def read_together(
+        self, paths: Sequence[str], *, timeout_s: float | None = None
+    ) -> list[tuple[bytes, Stat] | None]:
+        """What `read` gives of some znodes, None for one that is not there: one round trip."""
+        sends = [partial(_if_there, path) for path in paths]
+        answers = self._calls("read", ", ".join(paths), sends, timeout_s)
+        return [None if answer is None else (answer[0], _stat(answer[1])) for answer in answers]
+
     def create(
         self,
         path: str,

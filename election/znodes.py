@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+_NODE = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,200}")
+
+
+def can_name_node(name: str) -> bool:
+    """Whether it can be the id of a node: its status stands in a znode of that name, below others."""
+    return _NODE.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from delayline.names import ClusterNames
+from election.znodes import can_name_node
 from node.kafka.fetch import options
 
 ENVIRONMENT_PREFIX = "DELAYLINE_"
@@ -38,8 +39,8 @@ def _cluster_name(name: str) -> str:
 
 
 def _node_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", name):
-        raise ValueError("use 1 to 200 of A-Z a-z 0-9 . _ - (it names a znode)")
+    if not can_name_node(name):
+        raise ValueError("use 1 to 200 of A-Z a-z 0-9 . _ - (it names a znode); . and .. are none")
     return name
 
 

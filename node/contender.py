@@ -64,6 +64,11 @@ class Contender:
     # -- any thread
 
     @property
+    def has_withdrawn(self) -> bool:
+        """Whether it stands no more: the node ends."""
+        return self._withdrawn.is_set()
+
+    @property
     def has_begun(self) -> bool:
         """Whether its leadership has begun: it has committed the first checkpoint of its epoch."""
         return not self._idle.is_set()

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from delayline.names import ClusterNames
 from election.candidacy import Candidacy
-from election.operators import Gap
+from election.operators import Gap, Switchover
 from election.peer import Peers
 from election.registry import Registry
 from election.session import Session
@@ -42,6 +42,7 @@ from node.kafka.target_watch import TargetWatch
 from node.kafka.targets import KafkaTargets
 from node.lane import LaneWorker, SystemClock
 from node.preference import Business
+from node.probation import Probation
 from node.refusal import Refusal
 from node.snapshot.giver import GIVEN, About, Giver
 from node.snapshot.secrets import Gate, Heard, Secrets
@@ -143,8 +144,19 @@ class Parts:
             self.view,
             self._business,
         )
-        znodes, heed, rest = Znodes(config.cluster), switchovers.heed, handovers.look
-        return OperatorWatch(session, znodes, config.lane, bell.ring, heed, rest)
+        probation = Probation(
+            config.node_id, config.lane, registry, self.candidacy, self.contender, self.view
+        )
+
+        def heed(wanted: Switchover) -> bool:
+            probation.watch(wanted)
+            return switchovers.heed(wanted)
+
+        def rest(wanted: Switchover | None) -> None:
+            probation.watch(wanted)
+            handovers.look(wanted)
+
+        return OperatorWatch(session, Znodes(config.cluster), config.lane, bell.ring, heed, rest)
 
     def _business(self) -> Business:
         operator, overdue = self.operator, self.housekeeping.overdue

@@ -8,8 +8,9 @@ ZooKeeper elects, Kafka fences.
 It cannot go to and fro. Who is preferred follows from the candidates, and nobody hands over to any other: as
 long as the candidates stay, a lane is handed over once, and its leader is the preferred one then. Where they
 change all the time, the same candidate has to be preferred and fit for `FIT_S` under the same leader first.
-And no lane is handed over to the same node more than once in `AGAIN_S`, whatever came of it: who dies of
-leading takes the lane no more often than that.
+And between two times that a lane is handed over to the same node lies `AGAIN_S`, whatever came of it, and
+twice as long after each more of the last day, up to `LONGEST_AGAIN` times that: who dies of leading takes the
+lane no more often, and leaves room in the history for what others have done.
 
 It decides, and asks nobody: node/handover.py does.
 """
@@ -30,11 +31,15 @@ from store.overdue import Overdue
 FIT_S: Final = 300.0
 """As Kafka's leader.imbalance.check.interval.seconds."""
 AGAIN_S: Final = 3600.0
+LONGEST_AGAIN: Final = 8
+DAY_MS: Final = 86_400_000
 OVERDUE_MS: Final = 1_000
 OF_A_SWITCHOVER_MS: Final = 90_000
 """How long after it was wanted somebody leads by it at the latest."""
 APART_MS: Final = 5_000
-"""How far a node's clock may be off that of ZooKeeper's server."""
+"""How far what is known of the time of ZooKeeper's server may be off."""
+SKEW_MS: Final = 500
+"""How far a leader's clock may be off, where a node does not say: the default of `max_clock_skew_ms`."""
 
 Entries = Iterable[tuple[HistoryEntry, int]]
 """What the history has, each with when it was written, by the clock of ZooKeeper's server."""
@@ -77,14 +82,13 @@ class Business(NamedTuple):
 class Sight(NamedTuple):
     """A lane as its leader sees it. `queue`: the node of each candidacy, the leader's first. `said`: what the
     preferred one says of itself, and when that was written, by the clock of ZooKeeper's server; None if
-    nothing can be read. `asked_to_leave`: there is a switchover of this leadership.
+    nothing can be read.
     """
 
     queue: Mapping[str, str]
     said: tuple[NodeStatus, int] | None
     own: Standing
     business: Business
-    asked_to_leave: bool
     now_ms: int
     steady_s: float
 
@@ -123,28 +127,33 @@ class Preference:
         if same != self._same:
             self._same, self._since_s = same, sight.steady_s
         lasts = sight.steady_s - self._since_s >= self._fit_s
-        return to if lasts and sight.business.is_quiet and not sight.asked_to_leave else None
+        return to if lasts and sight.business.is_quiet else None
 
     def _is_fit(self, sight: Sight, before: Standing) -> bool:
         """Whether the preferred one would lead, and go on at once: it has what the leader had when it looked
-        last, so that it is behind by less than the time between two looks.
+        last, so that it is behind by less than the time between two looks. Its clock is right enough for a
+        leader's, or it would step down again.
         """
         assert sight.said is not None, "looked up before"
         said, written_ms = sight.said
         follows = said.state is NodeState.FOLLOWER and said.lane == self._lane
         is_silent = sight.now_ms - written_ms > STALE_MS
-        is_right = abs(said.at_ms - written_ms) <= LARGEST_CLOCK_OFFSET_MS
+        allowed_ms = min(said.max_clock_skew_ms or SKEW_MS, LARGEST_CLOCK_OFFSET_MS)
+        is_right = abs(said.at_ms - written_ms) <= allowed_ms
         standing = Standing(said.applied, said.epoch, said.delivered_up_to_ms)
         return follows and is_right and not is_silent and not standing.is_behind(before)
 
 
-def is_operators_choice(entries: Entries, lane: int, node: str, led_since_ms: int) -> bool:
-    """Whether it was by an operator's switchover that a node came to lead: then it leads until that ends."""
+def is_operators_choice(entries: Entries, lane: int, node: str, epoch: int, led_since_ms: int) -> bool:
+    """Whether it was by an operator's switchover that a node came to lead: then it leads until that ends.
+    Where it was to whoever is next, that is who leads the next epoch. `led_since_ms`: by the clock of
+    ZooKeeper's server.
+    """
     return any(
         entry.what == SWITCHOVER
         and entry.lane == lane
         and entry.before != node
-        and entry.after in {None, node}
+        and (entry.after == node or (entry.after is None and entry.epoch in {None, epoch - 1}))
         and -APART_MS <= led_since_ms - written_ms <= OF_A_SWITCHOVER_MS
         for entry, written_ms in entries
     )
@@ -152,13 +161,12 @@ def is_operators_choice(entries: Entries, lane: int, node: str, led_since_ms: in
 
 def is_too_soon(entries: Entries, lane: int, to: str, now_ms: int, fit_s: float, again_s: float) -> bool:
     """Whether a lane was to be handed over lately: by preference to that node, or by an operator's wish to
-    any. It may have come to pass or not.
+    any. It may have come to pass or not. `entries`: of the last day.
     """
-    return any(
-        entry.lane == lane
-        and (
-            (entry.what == SWITCHOVER and now_ms - written_ms < 1000 * fit_s)
-            or (entry.what == BY_PREFERENCE and entry.after == to and now_ms - written_ms < 1000 * again_s)
-        )
-        for entry, written_ms in entries
+    of_lane = [(one, now_ms - written_ms) for one, written_ms in entries if one.lane == lane]
+    by_operators = [ago_ms for one, ago_ms in of_lane if one.what == SWITCHOVER]
+    before = [ago_ms for one, ago_ms in of_lane if one.what == BY_PREFERENCE and one.after == to]
+    rest_s = again_s * min(2 ** (len(before) - 1), LONGEST_AGAIN) if before else 0.0
+    return any(ago_ms < 1000 * fit_s for ago_ms in by_operators) or any(
+        ago_ms < 1000 * rest_s for ago_ms in before
     )

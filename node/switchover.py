@@ -7,19 +7,16 @@ back behind it: first the candidates between the leader and the wanted node, the
 from __future__ import annotations
 
 import time
-from typing import Final
 
 import structlog
 
 from election.errors import ElectionError
-from election.operators import Switchover
+from election.operators import VALID_S, Switchover
 from election.registry import Registry
 from node.contender import Contender
 from store.view import View
 
 log = structlog.get_logger("delayline.switchover")
-
-VALID_S: Final = 60.0
 
 
 class Switchovers:

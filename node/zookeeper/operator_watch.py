@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import structlog
 
+from election.decoding import UNDECODABLE
 from election.errors import ElectionError, Malformed
 from election.operators import REQUEST_FORMAT, Switchover, decode_pauses, decode_switchover, expect_known
 from election.session import Session
@@ -149,5 +150,5 @@ def _request(data: bytes, path: str) -> OperatorRequest:
     try:
         asked: OperatorRequest = _decode_request(data)
         return asked
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise Malformed(f"{path} asks for nothing that this version knows: {error}") from error

@@ -46,7 +46,14 @@ def switchover(
         lane = _lane(znodes, config.cluster, lane, to)
         begun_s = time.monotonic()
         leading = _leading(znodes, lane, to, begun_s + timeout_s)
-        entry = HistoryEntry(what=SWITCHOVER, author=author, lane=lane, before=leading.node, after=to)
+        entry = HistoryEntry(
+            what=SWITCHOVER,
+            author=author,
+            lane=lane,
+            before=leading.node,
+            after=to,
+            epoch=leading.epoch,
+        )
         znodes.want_switchover(lane, Switchover(leading.epoch, to, author), entry)
         try:
             new = _wait_delivered(znodes, lane, leading, begun_s + timeout_s)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import pytest
@@ -12,14 +13,16 @@ from election.errors import Malformed, Newer, RequestWaits, ZnodeChanged, ZnodeE
 from election.operators import (
     BY_PREFERENCE,
     SWITCHOVER,
+    VALID_S,
     Author,
     HistoryEntry,
     PauseState,
     Switchover,
     decode_switchover,
+    encode,
 )
 from election.registry import MOST_HISTORY, Registry
-from election.session import Delete, Make, Replace, Session
+from election.session import Delete, Make, Replace, Session, Stat
 from election.znodes import Znodes
 from store.operations import OperatorRequest, ReplayRequest, SkipRequest, StopReplay
 from tests.integration.sessions import started
@@ -231,23 +234,65 @@ def test_a_leader_s_own_replaces_none_of_its_leadership_and_takes_none_but_itsel
     assert whats(registry) == [SWITCHOVER, BY_PREFERENCE, SWITCHOVER, BY_PREFERENCE]
 
 
+@pytest.mark.parametrize("epoch", [4, 1_000_000])
+def test_a_leader_s_own_replaces_what_nobody_heeds_any_more(registry: Registry, epoch: int) -> None:
+    """As a command leaves behind that was killed."""
+    registry.want_switchover(0, Switchover(epoch, "n3", AUTHOR), entry(SWITCHOVER, 0))
+    now_ms, valid_ms = time.time_ns() // 1_000_000, int(1_000 * VALID_S)
+    for later_ms, replaces in ((valid_ms - 10_000, False), (valid_ms + 10_000, True)):
+        author = Author("n1", "n2 is preferred", now_ms + later_ms)
+        own = Switchover(4, "n2", author, by_preference=True)
+        assert registry.hand_over(0, own, entry(BY_PREFERENCE, 0)) is replaces
+
+
 # -- the history
 
 
 def test_the_history_since_a_time_is_what_zookeeper_s_server_has_written_since_then(
     session: Session, registry: Registry, znodes: Znodes
 ) -> None:
-    assert registry.history_since(0) == []
+    assert since(registry, 0) == []
     for what in ("first", "second", "third"):
         registry.record(entry(what))
     names = sorted(session.children(znodes.history))
     stats = [session.exists(f"{znodes.history}/{name}") for name in names]
     written_ms = [stat.written_ms for stat in stats if stat is not None]
-    found = registry.history_since(written_ms[0])
+    found = since(registry, written_ms[0])
     assert [(one.what, at_ms) for one, at_ms in found] == list(
         zip(("third", "second", "first"), reversed(written_ms), strict=True)
     )
-    assert registry.history_since(written_ms[2] + 1) == []
+    assert since(registry, written_ms[2] + 1) == []
+
+
+def since(registry: Registry, since_ms: int) -> list[tuple[HistoryEntry, int]]:
+    return list(registry.history_since(since_ms, 5.0))
+
+
+def test_of_a_long_history_all_is_read_and_no_more_than_is_asked_for(
+    session: Session, registry: Registry, znodes: Znodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(70):
+        session.create(f"{znodes.history}/entry-", encode(entry(str(number))), sequence=True)
+    assert [one.what for one, _ in since(registry, 0)] == [str(number) for number in reversed(range(70))]
+    asked: list[str] = []
+    read_together = session.read_together
+
+    def counted(paths: Sequence[str], *, timeout_s: float | None = None) -> list[tuple[bytes, Stat] | None]:
+        asked.extend(paths)
+        return read_together(paths, timeout_s=timeout_s)
+
+    monkeypatch.setattr(session, "read_together", counted)
+    assert next(registry.history_since(0, 5.0))[0].what == "69"
+    assert len(asked) < 70
+
+
+def test_an_entry_that_is_older_is_no_hindrance_however_it_reads(
+    session: Session, registry: Registry, znodes: Znodes
+) -> None:
+    session.create(f"{znodes.history}/entry-", b"\xff", sequence=True)
+    with pytest.raises(Malformed, match="is no entry of the history"):
+        since(registry, 0)
+    assert since(registry, time.time_ns() // 1_000_000 + 60_000) == []
 
 
 def test_the_history_holds_what_was_recorded_in_order_and_all_of_it(registry: Registry) -> None:

@@ -152,6 +152,8 @@ def test_the_candidates_of_a_lane_are_told_leader_first(
         session.create(f"{znodes.candidates(1)}/{guid}-", candidate.encode(), ephemeral=True, sequence=True)
     assert [candidate.node for candidate in registry.candidates(1).values()] == ["n1", "n2"]
     assert registry.candidates(0) == {}
+    assert registry.few_candidates(1, 2, 5.0) == registry.candidates(1)
+    assert registry.few_candidates(1, 1, 5.0) == registry.few_candidates(0, 2, 5.0) == {}
 
 
 # -- the checkpoint's mirror

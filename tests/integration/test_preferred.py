@@ -4,6 +4,8 @@ stays.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from election.operators import BY_PREFERENCE, SWITCHOVER
@@ -26,15 +28,20 @@ def cluster(make_cluster: MakeCluster) -> Cluster:
     """All of both lanes are led by a. Of lane 1, c is next, and b is preferred."""
     made = make_cluster(lanes=2)
     for lane, hosts in ((0, "ab"), (1, "acb")):
-        for count, host in enumerate(hosts, 1):
-            start(made, host, lane)
-            made.wait_candidates(count, lane)
-        made.wait_epoch(1, lane)
+        start_all(made, lane, hosts)
     return made
 
 
-def start(cluster: Cluster, host: str, lane: int) -> None:
-    cluster.start(f"{host}-{lane}", lane=lane, prefers_after_s=AFTER_S)
+def start_all(cluster: Cluster, lane: int, hosts: str, **of_the_last: Any) -> None:
+    """In this order."""
+    for count, host in enumerate(hosts, 1):
+        start(cluster, host, lane, **of_the_last if count == len(hosts) else {})
+        cluster.wait_candidates(count, lane)
+    cluster.wait_epoch(1, lane)
+
+
+def start(cluster: Cluster, host: str, lane: int, **more: Any) -> None:
+    cluster.start(f"{host}-{lane}", lane=lane, prefers_after_s=AFTER_S, **more)
 
 
 def leaders(cluster: Cluster, lane: int) -> list[str]:
@@ -91,3 +98,16 @@ def test_what_an_operator_has_moved_stays_where_it_is(cluster: Cluster) -> None:
     cluster.process("c-1").kill()
     eventually(lambda: leaders(cluster, 1)[-1] == "b-1", "b leads, at once or by preference")
     assert [one[0] for one in whats(cluster)][:2] == [BY_PREFERENCE, SWITCHOVER]
+    with registry(cluster.connection) as znodes:
+        assert [one.epoch for one in znodes.history()][:2] == [1, 2], (
+            "each says whose leader it was to replace"
+        )
+
+
+def test_a_node_that_cannot_lead_gives_the_lane_back(make_cluster: MakeCluster) -> None:
+    """It follows, so it is fit; its thread tries to make producers, all the while."""
+    cluster = make_cluster(lanes=2)
+    start_all(cluster, 1, "acb", cannot_lead=True)
+    assert cluster.process("a-1").wait_event("switchover-wanted")["to"] == "b-1"
+    cluster.process("b-1").wait_event("candidacy-given-back")
+    assert cluster.wait_leadership(2, lane=1).node == "c-1"

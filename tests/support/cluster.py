@@ -362,6 +362,7 @@ class Cluster(Closing):
         clock_offset_ms: int = 0,
         brokers_too: bool = False,
         prefers_after_s: float = 0.0,
+        cannot_lead: bool = False,
         **fields: Any,
     ) -> NodeProcess:
         """Starts a node as a process, without waiting for anything. See tests/support/killable_node.py."""
@@ -376,6 +377,7 @@ class Cluster(Closing):
             clock_offset_ms=clock_offset_ms,
             brokers_too=brokers_too,
             prefers_after_s=prefers_after_s,
+            cannot_lead=cannot_lead,
         )
         self._processes.append(process)
         return process

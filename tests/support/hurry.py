@@ -11,6 +11,7 @@ import node.inspection
 import node.kafka.checkpoints
 import node.membership
 import node.preference
+import node.probation
 import node.zookeeper.operator_watch
 
 
@@ -29,6 +30,7 @@ def prefer_after(seconds: float) -> None:
     _set(
         (node.preference, "FIT_S", seconds),
         (node.preference, "AGAIN_S", seconds),
+        (node.probation, "BEGINS_WITHIN_S", 5.0),
         (node.handover, "LOOK_EVERY_S", 0.5),
         (node.zookeeper.operator_watch, "LOOK_AGAIN_S", 0.5),
         (node.membership, "PERIOD_S", 0.1),  # what a follower says is not older than the leader's last look

@@ -6,7 +6,7 @@ the step; `acknowledged`, whether the brokers must have what its transaction has
 how many messages a replay that is under way must have carried; `clock_offset_ms`, by which the process's
 clock is wrong until SIGUSR2, and again from the next on; `brokers_too`, whether the brokers' is wrong with
 it, as far as the process can see by its checkpoints; `prefers_after_s`, after how long it hands over by
-preference, if that is to be soon.
+preference, if that is to be soon; `cannot_lead`, whether it follows and makes no producer.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import time
 from typing import Any
 
 from node.config import NodeConfig
+from node.core.ports import Unanswered
 from node.core.steps import Step
-from node.kafka.outbox import KafkaTransaction
+from node.kafka.outbox import KafkaOutbox, KafkaTransaction
 from node.node import Node
 from ops import logs
 from tests.support.hurry import hurry, prefer_after
@@ -94,12 +95,18 @@ def set_clock_wrong(offset_ms: int, *, brokers_too: bool) -> None:
         setattr(KafkaTransaction, "_on_checkpoint", by_wrong_brokers)  # noqa: B010
 
 
+def unanswered(_: KafkaOutbox) -> None:
+    raise Unanswered("the coordinator of the lane's transactions is out of reach")
+
+
 def main() -> int:
     given = json.loads(sys.argv[1])
     if given["clock_offset_ms"]:
         set_clock_wrong(given["clock_offset_ms"], brokers_too=given["brokers_too"])
     config = NodeConfig(**given["config"])
     hurry()
+    if given["cannot_lead"]:
+        setattr(KafkaOutbox, "open", unanswered)  # noqa: B010
     if given["prefers_after_s"]:
         prefer_after(given["prefers_after_s"])
     trap = Trap(given)

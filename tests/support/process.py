@@ -120,6 +120,7 @@ class NodeProcess(RunningNode):
         clock_offset_ms: int = 0,
         brokers_too: bool = False,
         prefers_after_s: float = 0.0,
+        cannot_lead: bool = False,
     ) -> None:
         given = {
             "config": config.model_dump(mode="json", exclude_none=True),
@@ -131,6 +132,7 @@ class NodeProcess(RunningNode):
             "clock_offset_ms": clock_offset_ms,
             "brokers_too": brokers_too,
             "prefers_after_s": prefers_after_s,
+            "cannot_lead": cannot_lead,
         }
         program = Program("tests.support.killable_node", [json.dumps(given)], log_file)
         super().__init__(config, log_file, program)

@@ -157,7 +157,7 @@ WRONG_FILES = [
         "unknown key zookeeper_auth.credental, did you mean zookeeper_auth.credential?",
     ),
     ("peer_port: 70000\n", "peer_port: input should be less than or equal to 65535"),
-    ("node_id: a/b\n", "node_id: use 1 to 200 of A-Z a-z 0-9 . _ - (it names a znode)"),
+    ("node_id: a/b\n", "node_id: use 1 to 200 of A-Z a-z 0-9 . _ - (it names a znode); . and .. are none"),
     ("a: [b\n", "line 5: not YAML: expected ',' or ']', but got '<stream end>'"),
 ]
 

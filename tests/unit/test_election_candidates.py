@@ -71,7 +71,16 @@ def test_a_candidate_comes_back_from_its_json() -> None:
     assert Candidate.decode(candidate.encode()) == candidate
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b'{"node": 1}', b"\xff"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"{}", b'{"node": 1}', b"\xff"),
+        b'{"node": "\xff", "host": "h", "peer_port": 1, "at_ms": 1}',
+        b'{"node": "n", "host": "h", "peer_port": 70000, "at_ms": 1}',
+        b'{"a":' * 100_000,
+    ],
+    ids=["nothing", "empty", "else", "no JSON", "no UTF-8", "no port", "deep"],
+)
 def test_what_is_no_candidate_is_unreadable(data: bytes) -> None:
     assert Candidate.decode(data) is UNREADABLE
 

@@ -14,7 +14,7 @@ from delayline import settings, settings_versions, signing
 from delayline.settings import ClusterSettings, NewerSettings
 from delayline.signing import Keyring, NewerKeys
 from election import operators
-from election.errors import Newer
+from election.errors import Malformed, Newer
 from election.operators import (
     Author,
     Gap,
@@ -147,6 +147,21 @@ def test_that_is_told_before_all_else_is_looked_at(said: Any, decode: Any) -> No
 @each
 def test_a_field_that_is_not_known_is_passed_over(said: Any, decode: Any) -> None:
     assert decode(as_written(said, added=1), "/somewhere") == said
+
+
+@each
+def test_what_is_nested_too_deeply_is_malformed(said: Any, decode: Any) -> None:
+    with pytest.raises(Malformed, match="/somewhere"):
+        decode(b'{"a":' * 100_000, "/somewhere")
+
+
+@each
+def test_what_is_no_utf_8_is_malformed(said: Any, decode: Any) -> None:
+    written = as_written(said)
+    data = re.sub(rb'"(k|somebody|skip)"', b'"\xff"', written)
+    assert data != written
+    with pytest.raises(Malformed, match="/somewhere"):
+        decode(data, "/somewhere")
 
 
 def test_the_first_format_is_written_as_release_0_1_0_reads_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,18 +11,20 @@ import pytest
 from structlog.testing import capture_logs
 
 from election.candidacy import ElectionState, Role
-from election.candidates import Candidate
-from election.errors import Unavailable
+from election.candidates import MOST_CANDIDACIES, Candidate
+from election.errors import ElectionError, Forbidden, Malformed, Unavailable
 from election.operators import BY_PREFERENCE, SWITCHOVER, Author, HistoryEntry, Switchover
 from node import handover, preference
 from node.core.ports import Pauses
 from node.handover import Handovers
 from node.preference import Business
 from node.status import NodeState, NodeStatus
+from node.zookeeper.operator_watch import READ_TIMEOUT_S
 from store.operations import Operation
 from store.overdue import Overdue
 
 EPOCH = 7
+LEARNS = ["member a", "history"]
 MINE = "x-0000000001"
 OTHER = "x-0000000002"
 QUIET = Business(Pauses(), None, Operation(), Overdue(0, 0))
@@ -34,24 +37,34 @@ class ZooKeeper:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        self.answers = True
+        self.trouble: ElectionError | None = None
+        self.queue = {MINE: "a", OTHER: "b"}
+        self.has_heard_of = {"a", "b"}
+        self.epoch = EPOCH  # which b follows
+        self.ahead_ms = 0  # by which the clock of a is
+        self.read = 0  # of the history
         self.takes = True  # a switchover: nobody has asked for another one
         self.history: list[tuple[HistoryEntry, int]] = []
         self.stands: Switchover | None = None
 
-    def candidates(self, lane: int) -> dict[str, Candidate]:
-        self._called(f"candidates of {lane}")
-        return {name: Candidate(node, "", 1, 0) for name, node in ((MINE, "a"), (OTHER, "b"))}
+    def few_candidates(self, lane: int, most: int, timeout_s: float) -> dict[str, Candidate]:
+        self._called(f"candidates of {lane}", timeout_s)
+        assert most == MOST_CANDIDACIES
+        return {name: Candidate(node, "", 1, 0) for name, node in self.queue.items()}
 
-    def written_member(self, node: str) -> tuple[bytes, int]:
-        self._called(f"member {node}")
+    def written_member(self, node: str, timeout_s: float) -> tuple[bytes, int] | None:
+        self._called(f"member {node}", timeout_s)
         now_ms = time.time_ns() // 1_000_000
-        said = NodeStatus(node, 1, NodeState.FOLLOWER, epoch=EPOCH, at_ms=now_ms, delivered_up_to_ms=1)
-        return said.encode(), now_ms
+        at_ms = now_ms + self.ahead_ms if node == "a" else now_ms
+        said = NodeStatus(node, 1, NodeState.FOLLOWER, epoch=self.epoch, at_ms=at_ms, delivered_up_to_ms=1)
+        return (said.encode(), now_ms) if node in self.has_heard_of else None
 
-    def history_since(self, since_ms: int) -> list[tuple[HistoryEntry, int]]:
-        self._called("history")
-        return [one for one in self.history if one[1] >= since_ms]
+    def history_since(self, since_ms: int, timeout_s: float) -> Iterator[tuple[HistoryEntry, int]]:
+        self._called("history", timeout_s)
+        for one in self.history:
+            if one[1] >= since_ms:
+                self.read += 1
+                yield one
 
     def hand_over(self, lane: int, wanted: Switchover, entry: HistoryEntry) -> bool:
         self._called(f"hand over {lane}")
@@ -65,10 +78,11 @@ class ZooKeeper:
         assert wanted == self.stands
         self.stands = None
 
-    def _called(self, what: str) -> None:
+    def _called(self, what: str, timeout_s: float | None = None) -> None:
         self.calls.append(what)
-        if not self.answers:
-            raise Unavailable("it is away")
+        assert timeout_s in {None, READ_TIMEOUT_S}
+        if self.trouble is not None:
+            raise self.trouble
 
 
 class Stage(SimpleNamespace):
@@ -76,6 +90,9 @@ class Stage(SimpleNamespace):
 
     zookeeper: ZooKeeper
     handovers: Handovers
+    candidacy: SimpleNamespace
+    contender: SimpleNamespace
+    checkpoint: SimpleNamespace
 
     def look(self, times: int = 1, wanted: Switchover | None = None) -> list[str]:
         """What is asked of ZooKeeper meanwhile."""
@@ -83,6 +100,12 @@ class Stage(SimpleNamespace):
         for _ in range(times):
             self.handovers.look(wanted)
         return self.zookeeper.calls
+
+    def leads_by(self, znode: str, epoch: int) -> None:
+        """From now on."""
+        self.zookeeper.queue = {znode: "a", OTHER: "b"}
+        self.candidacy.state = ElectionState("leader", znode, time.time_ns() // 1_000_000)
+        self.checkpoint.epoch = self.zookeeper.epoch = epoch
 
 
 def staged(
@@ -93,9 +116,16 @@ def staged(
     state = ElectionState(role, znode, now_ms - 600_000)
     checkpoint = SimpleNamespace(node=last, epoch=EPOCH, delivered_up_to_ms=1)
     view = SimpleNamespace(checkpoint=checkpoint, reached=lambda: SimpleNamespace(applied={}))
-    candidacy, contender = SimpleNamespace(state=state), SimpleNamespace(has_begun=begun)
+    candidacy = SimpleNamespace(state=state)
+    contender = SimpleNamespace(has_begun=begun, has_withdrawn=False)
     parts: list[Any] = [zookeeper, candidacy, contender, view, lambda: QUIET]
-    return Stage(zookeeper=zookeeper, handovers=Handovers("a", 1, lanes, *parts))
+    return Stage(
+        zookeeper=zookeeper,
+        handovers=Handovers("a", 1, lanes, *parts),
+        candidacy=candidacy,
+        contender=contender,
+        checkpoint=checkpoint,
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +148,7 @@ def test_it_hands_over_by_what_an_operator_would_write() -> None:
     assert wanted is not None
     assert (wanted.epoch, wanted.to, wanted.author.by, wanted.by_preference) == (EPOCH, "b", "a", True)
     assert (entry.what, entry.lane, entry.before, entry.after) == (BY_PREFERENCE, 1, "a", "b")
+    assert entry.epoch == EPOCH
     assert wanted.author == entry.author
     assert wanted.author.reason == "b is the preferred leader of lane 1"
 
@@ -129,21 +160,23 @@ def test_with_one_lane_and_for_who_does_not_lead_nothing_is_asked() -> None:
 
 
 def test_who_finds_that_another_one_leads_asks_no_further() -> None:
-    assert staged(znode="x-0000000009").look(3) == ["history", *["candidates of 1"] * 3]
-    assert staged(last="c").look(3) == ["history", *["candidates of 1"] * 3]
+    assert staged(znode="x-0000000009").look(3) == [*LEARNS, *["candidates of 1"] * 3]
+    assert staged(last="c").look(3) == []
 
 
 def test_it_asks_now_and_then_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handover, "LOOK_EVERY_S", 60.0)
-    assert staged().look(5) == ["history", "candidates of 1", "member b"]
+    assert staged().look(5) == [*LEARNS, "candidates of 1", "member b"]
 
 
 def test_where_zookeeper_does_not_answer_nothing_is_known() -> None:
     stage = staged()
     stage.look()
-    stage.zookeeper.answers = False
-    assert stage.look() == ["candidates of 1"]
-    stage.zookeeper.answers = True
+    stage.zookeeper.trouble = Unavailable("it is away")
+    with capture_logs() as logs:
+        assert stage.look() == ["candidates of 1"]
+    assert [one["log_level"] for one in logs] == ["debug"]
+    stage.zookeeper.trouble = None
     assert stage.look() == ["candidates of 1", "member b"]
     assert stage.look()[-1] == "hand over 1"
 
@@ -154,18 +187,89 @@ def test_whom_an_operator_has_chosen_leads_on_and_asks_for_the_history_once() ->
     with capture_logs() as logs:
         calls = stage.look(8)
     assert [calls.count(what) for what in ("hand over 1", "history")] == [0, 1]
-    assert calls[0] == "history"
+    assert calls[:2] == LEARNS
     assert [one["event"] for one in logs] == ["preference-waived"]
 
 
 def test_a_choice_that_could_not_be_read_is_read_later() -> None:
     stage = staged()
     stage.zookeeper.history = [switchover(ago_s=600.1)]
-    stage.zookeeper.answers = False
-    assert stage.look() == ["history"]
-    stage.zookeeper.answers = True
+    stage.zookeeper.trouble = Unavailable("it is away")
+    assert stage.look() == ["member a"]
+    stage.zookeeper.trouble = None
     calls = stage.look(8)
     assert [calls.count(what) for what in ("hand over 1", "history")] == [0, 1]
+
+
+def test_it_is_read_once_the_node_has_told_of_itself() -> None:
+    stage = staged()
+    stage.zookeeper.history = [switchover(ago_s=600.1)]
+    stage.zookeeper.has_heard_of = {"b"}
+    assert stage.look(4) == ["member a"] * 4
+    stage.zookeeper.has_heard_of = {"a", "b"}
+    assert stage.look(8).count("hand over 1") == 0
+
+
+@pytest.mark.parametrize(
+    ("znode", "epoch", "counts"),
+    [("x-0000000009", EPOCH, True), (MINE, EPOCH + 1, True), ("x-0000000009", EPOCH + 2, False)],
+    ids=["its session was lost", "it had to recover", "it leads anew"],
+)
+def test_an_operator_s_choice_counts_as_long_as_the_leadership_does(
+    znode: str, epoch: int, counts: object
+) -> None:
+    stage = staged()
+    stage.zookeeper.history = [switchover(ago_s=600.1)]
+    stage.look(2)
+    stage.leads_by(znode, epoch)
+    handed_over = "hand over 1" in stage.look(4)
+    stage.leads_by(znode, max(epoch, EPOCH + 1))
+    assert (handed_over or "hand over 1" in stage.look(4)) is not counts
+
+
+def test_a_node_with_a_wrong_clock_knows_its_choice_by_that_of_zookeeper_s_server() -> None:
+    stage = staged()
+    stage.zookeeper.history = [switchover(ago_s=600.1)]
+    stage.zookeeper.ahead_ms = hour_ms = 3_600_000
+    since_ms = stage.candidacy.state.since_ms
+    stage.candidacy.state = ElectionState("leader", MINE, since_ms + hour_ms)
+    assert stage.look(8).count("hand over 1") == 0
+
+
+def test_of_the_history_no_more_is_read_than_is_needed() -> None:
+    stage = staged()
+    stage.zookeeper.history = [switchover(ago_s=600.1 + number) for number in range(9)]
+    stage.look(8)
+    assert stage.zookeeper.read == 1
+
+
+def test_a_look_is_over_once_the_node_ends() -> None:
+    stage = staged()
+    stage.zookeeper.history = [switchover(ago_s=600.1 + number, lane=0) for number in range(9)]
+    stage.contender.has_withdrawn = True
+    assert stage.look() == LEARNS
+    assert stage.zookeeper.read == 1
+
+
+@pytest.mark.parametrize(("hours_ago", "hands_over"), [(23.9, False), (24.1, True)])
+def test_of_the_history_a_day_counts(hours_ago: float, hands_over: object) -> None:
+    """The last one was an hour and a half ago."""
+    stage = staged()
+    hours = 1.5, hours_ago
+    stage.zookeeper.history = [switchover(3600 * ago, what=BY_PREFERENCE, after="b") for ago in hours]
+    assert ("hand over 1" in stage.look(2)) is hands_over
+
+
+def test_what_does_not_pass_by_itself_is_said_once_for_each_cause() -> None:
+    stage = staged()
+    with capture_logs() as logs:
+        for trouble in (Malformed("x is no switchover"), Forbidden("y may not be read")):
+            stage.zookeeper.trouble = trouble
+            stage.look(5)
+    assert [one["event"] for one in logs] == ["preference-unknown"] * 2
+    assert [one["log_level"] for one in logs] == ["warning"] * 2
+    assert [one["detail"] for one in logs] == ["x is no switchover", "y may not be read"]
+    assert all("zkCli.sh" in one["way_out"] for one in logs)
 
 
 def test_who_is_to_stay_asks_for_the_history_after_another_while_alone() -> None:
@@ -212,11 +316,9 @@ def test_what_a_follower_has_not_written_it_leaves_to_the_leader() -> None:
     assert stage.look(wanted=stage.zookeeper.stands) == ["take back 1"]
 
 
-@pytest.mark.parametrize(("epoch", "stays"), [(EPOCH, True), (EPOCH - 1, False)])
-def test_an_operator_s_switchover_that_stands_there_keeps_it_if_it_is_of_this_leadership(
-    epoch: int, stays: object
-) -> None:
+@pytest.mark.parametrize("epoch", [EPOCH - 1, EPOCH, EPOCH + 1_000_000])
+def test_an_operator_s_switchover_that_nobody_heeds_any_more_does_not_keep_it(epoch: int) -> None:
     stage = staged()
     calls = stage.look(2, Switchover(epoch, "c", Author("somebody", "to see it", 1)))
-    assert ("hand over 1" not in calls) is stays
+    assert "hand over 1" in calls
     assert "take back 1" not in calls

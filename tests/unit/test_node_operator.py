@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import pytest
 
 from election.errors import Unavailable
 from election.operators import Author, PauseState, Switchover, encode
@@ -57,6 +58,19 @@ def test_what_was_asked_for_while_all_stood_still_is_known_before_it_goes_on() -
     watch.seen = []
     watch.refresh()
     assert {asked for everything, asked in watch.seen if not everything} == {SKIP}
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"paused_targets": {"\xff": 1}}', b'{"a":' * 100_000], ids=["no UTF-8", "deep"]
+)
+def test_bytes_that_cannot_be_read_stop_deliveries_and_no_thread(data: bytes) -> None:
+    ensemble, heard = Ensemble(data, data, data), Heard(counts=False)
+    with watching(ensemble, heard) as watch:
+        eventually(lambda: heard.words == [("rest", None)], "it has read them")
+        assert (watch.pauses().everything, watch.asked()) == (True, None)
+        ensemble.znodes = [None, msgspec.json.encode(SKIP), None]
+        watch.refresh()
+        assert (watch.pauses().everything, watch.asked()) == (False, SKIP)
 
 
 class Heard:

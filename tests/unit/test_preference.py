@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from election.candidates import preferred_of
+from election.candidates import MOST_CANDIDACIES, UNREADABLE, preferred_of
 from election.operators import BY_PREFERENCE, SWITCHOVER, Author, HistoryEntry
 from node.core.ports import Pauses
 from node.preference import (
@@ -47,9 +47,27 @@ def test_it_does_not_matter_in_which_order_they_stand_or_how_often() -> None:
     assert preferred_of(["b", "a", "b"], 1, 2) == preferred_of(["a", "b"], 1, 2) == "b"
 
 
-@pytest.mark.parametrize(("nodes", "lanes"), [([], 2), (["a", "b"], 1)], ids=["nobody", "one lane"])
+@pytest.mark.parametrize(
+    ("nodes", "lanes"),
+    [([], 2), (["a", "b"], 1), (["a"] * (MOST_CANDIDACIES + 1), 2)],
+    ids=["nobody", "one lane", "too many to look at"],
+)
 def test_without_candidates_and_with_one_lane_nobody_is(nodes: list[str], lanes: int) -> None:
     assert preferred_of(nodes, 0, lanes) is None
+
+
+@pytest.mark.parametrize(
+    "stranger", [UNREADABLE.node, "", ".", "..", "a/../b", "a" * 201, "\u00e4", "a\n", "..\n"]
+)
+def test_what_is_no_node_s_id_is_nobody_s(stranger: str) -> None:
+    assert [preferred_of([stranger, "a"], lane, 2) for lane in (0, 1)] == ["a", "a"]
+    assert preferred_of([stranger], 0, 2) is None
+
+
+def test_where_one_host_is_called_as_another_with_a_number_behind_one_may_lead_more() -> None:
+    """So the page of operations warns of it."""
+    found = [preferred_of([f"{host}-{lane}" for host in ("n", "n-1")], lane, 6) for lane in (0, 5)]
+    assert found == ["n-0", "n-5"]
 
 
 # -- whom to hand over to
@@ -63,9 +81,7 @@ def sight(at_s: float, **said: Any) -> Sight:
     status = NodeStatus(PREFERRED, 1, NodeState.FOLLOWER, at_ms=now_ms - 900, run="run-1", **there)
     status = msgspec.structs.replace(status, **said)
     quiet = Business(Pauses(), None, Operation(), Overdue(1, OVERDUE_MS))
-    return Sight(
-        QUEUE, (status, now_ms - 800), own, quiet, asked_to_leave=False, now_ms=now_ms, steady_s=at_s
-    )
+    return Sight(QUEUE, (status, now_ms - 800), own, quiet, now_ms=now_ms, steady_s=at_s)
 
 
 def saying(**said: Any) -> Change:
@@ -88,13 +104,15 @@ def seeing(**fields: Any) -> Change:
     return lambda one: one._replace(**fields)
 
 
-def written(later_ms: int) -> Change:
-    """The preferred one's words were written so much later than now."""
+def written(later_ms: int, ahead_ms: int = -100, **said: Any) -> Change:
+    """The preferred one's words were written so much later than now, and its clock was ahead."""
 
     def change(one: Sight) -> Sight:
         assert one.said is not None, "it says something"
         at_ms = one.now_ms + later_ms
-        return one._replace(said=(msgspec.structs.replace(one.said[0], at_ms=at_ms - 100), at_ms))
+        return one._replace(
+            said=(msgspec.structs.replace(one.said[0], at_ms=at_ms + ahead_ms, **said), at_ms)
+        )
 
     return change
 
@@ -124,6 +142,10 @@ UNFIT = {
     "it is silent": written(-5_001),
     "its clock is behind": saying(at_ms=BEGIN_MS - 10_000),
     "its clock is ahead": saying(at_ms=BEGIN_MS + 900_000),
+    "its clock is further ahead than a leader's": written(-800, 501),
+    "its clock is further behind than a leader's": written(-800, -501),
+    "its clock is further off than it may be": written(-800, 51, max_clock_skew_ms=50),
+    "its clock is off, and it may be for all that": written(-800, 2_001, max_clock_skew_ms=9_000),
     "it has not applied enough": saying(applied={1: BEGIN_MS - 60_000}),
     "it has applied nothing of a partition": saying(applied={}),
     "it does not follow the checkpoint": saying(delivered_up_to_ms=BEGIN_MS - 60_000),
@@ -151,7 +173,6 @@ BUSY = {
     "a request waits": busy(asked=SkipRequest(1, BEGIN_MS)),
     "something is overdue": busy(overdue=Overdue(1, OVERDUE_MS + 1)),
     "nobody has counted what is overdue": busy(overdue=None),
-    "there is a switchover": seeing(asked_to_leave=True),
 }
 
 
@@ -167,8 +188,13 @@ def test_it_is_not_handed_over_while_that_is_not_cheap(why: str) -> None:
         busy(pauses=Pauses(targets=frozenset({"orders"}))),
         busy(asked=SkipRequest(1, BEGIN_MS), operation=Operation(1)),
         busy(overdue=Overdue(5, OVERDUE_MS)),
+        written(-800, 500),
+        written(-800, -700, max_clock_skew_ms=700),
     ],
-    ids=["a target is paused", "a request is done", "what is due is delivered"],
+    ids=[
+        *("a target is paused", "a request is done", "what is due is delivered"),
+        *("its clock is off a little", "its clock may be off"),
+    ],
 )
 def test_what_costs_nothing_does_not_keep_it(change: Change) -> None:
     assert handed_over_s(change, lambda _: True) == LOOK_S + FIT_S
@@ -185,6 +211,7 @@ def test_what_was_forgotten_has_to_last_anew() -> None:
 # -- what the history says
 
 LED_MS = BEGIN_MS
+EPOCH = 9
 NODE = "host-a-1"
 
 
@@ -198,6 +225,9 @@ def entry(**fields: Any) -> HistoryEntry:
     [
         (entry(), LED_MS - 50, True),
         (entry(after=None), LED_MS - 50, True),
+        (entry(after=None, epoch=EPOCH - 1), LED_MS - 50, True),
+        (entry(after=None, epoch=EPOCH - 2), LED_MS - 50, False),
+        (entry(epoch=EPOCH - 2), LED_MS - 50, True),
         (entry(), LED_MS - 90_000, True),
         (entry(), LED_MS + 4_000, True),
         (entry(), LED_MS - 90_001, False),
@@ -208,14 +238,15 @@ def entry(**fields: Any) -> HistoryEntry:
         (entry(what=BY_PREFERENCE), LED_MS - 50, False),
     ],
     ids=[
-        *("to it", "to whoever is next", "slowly", "clocks differ", "long before", "long after"),
+        *("to it", "to whoever is next", "to the next, as said", "to another who was next"),
+        *("to it, which has failed once", "slowly", "clocks differ", "long before", "long after"),
         *("to another", "away from it", "another lane", "by preference"),
     ],
 )
 def test_a_leader_knows_whether_an_operator_has_chosen_it(
     said: HistoryEntry, written_ms: int, chosen: object
 ) -> None:
-    assert is_operators_choice([(said, written_ms)], 1, NODE, LED_MS) is chosen
+    assert is_operators_choice([(said, written_ms)], 1, NODE, EPOCH, LED_MS) is chosen
 
 
 @pytest.mark.parametrize(
@@ -235,3 +266,26 @@ def test_a_leader_knows_whether_an_operator_has_chosen_it(
 def test_a_lane_rests_after_a_switchover(said: HistoryEntry, ago_s: int, soon: object) -> None:
     found = is_too_soon([(said, BEGIN_MS - 1000 * ago_s)], 1, PREFERRED, BEGIN_MS, FIT_S, 3_600)
     assert found is soon
+
+
+@pytest.mark.parametrize(
+    ("hours_ago", "soon"),
+    [
+        ([1.1], False),
+        ([1.1, 3], True),
+        ([2.1, 3], False),
+        ([3.9, 7, 8], True),
+        ([4.1, 7, 8], False),
+        ([7.9, 12, 14, 15], True),
+        ([8.1, 12, 14, 15], False),
+        ([7.9, 16, 20, 22, 23], True),
+        ([8.1, 16, 20, 22, 23], False),
+    ],
+)
+def test_each_time_of_the_last_day_makes_it_rest_for_twice_as_long(
+    hours_ago: list[float], soon: object
+) -> None:
+    found = [
+        (entry(what=BY_PREFERENCE, after=PREFERRED), BEGIN_MS - int(3_600_000 * hours)) for hours in hours_ago
+    ]
+    assert is_too_soon(found, 1, PREFERRED, BEGIN_MS, FIT_S, 3_600) is soon
