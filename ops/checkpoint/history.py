@@ -69,7 +69,9 @@ def _of_lanes(
     if not KafkaAdmin(config).exists(ClusterNames(config.cluster).checkpoint):
         return []
     ring = read_keys(config)
-    found = [_leaderships(lane, leaderships(config, ring, lane, most + 1), entries, most) for lane in lanes]
+    found = [
+        leadership_changes(lane, leaderships(config, ring, lane, most + 1), entries, most) for lane in lanes
+    ]
     return list(chain.from_iterable(found))
 
 
@@ -78,9 +80,12 @@ def _of_operator(entry: HistoryEntry) -> Change:
     return Change(author.at_ms, entry.lane, entry.what, author.by, entry.before, entry.after, author.reason)
 
 
-def _leaderships(
+def leadership_changes(
     lane: int, firsts: Sequence[Checkpoint], entries: Iterable[HistoryEntry], most: int
 ) -> list[Change]:
+    """How each of a lane's leaders came to lead: by the first checkpoint of each, and what the cluster's
+    history has; the last ones of them.
+    """
     wanted = [one for one in entries if one.what.startswith(SWITCHOVER) and one.lane in {None, lane}]
     before: list[Checkpoint | None] = [None, *firsts]
     return [_leadership(lane, last, one, wanted) for last, one in pairwise(before) if one is not None][-most:]
@@ -114,8 +119,8 @@ def _why(last: Checkpoint | None, one: Checkpoint) -> str:
 
 
 def _switchover(one: Checkpoint, wanted: Sequence[HistoryEntry]) -> HistoryEntry | None:
-    """The last one that was wanted shortly before; clocks differ by less than a second, or nobody leads."""
-    return next(
-        (entry for entry in reversed(wanted) if -1_000 <= one.at_ms - entry.author.at_ms <= SWITCHOVER_MS),
-        None,
-    )
+    """The last one to this node, or to whoever is next, that was wanted shortly before; clocks differ by less
+    than a second, or nobody leads.
+    """
+    to_it = (entry for entry in reversed(wanted) if entry.after in {None, one.node})
+    return next((entry for entry in to_it if -1_000 <= one.at_ms - entry.author.at_ms <= SWITCHOVER_MS), None)

@@ -52,8 +52,7 @@ def supervise(config: NodeConfig, *, debug: bool) -> int:
     with alone_in(config.data_dir), tempfile.TemporaryDirectory(prefix="delayline-") as folder:
         expect_heard(Path(folder), str(configs[-1].lane))
         http = HttpServer(config.http_host, config.http_port, most_connections=most_connections)
-        for one in configs:
-            _expect_sound(one)
+        _expect_sound(configs)
         command = _own_command(debug=debug)
         lanes = [LaneProcess(one, command, Path(folder)) for one in configs]
         for lane in lanes:
@@ -83,11 +82,11 @@ def alone_in(data_dir: Path) -> Iterator[None]:
         lock.release()
 
 
-def _expect_sound(config: NodeConfig) -> None:
+def _expect_sound(configs: Sequence[NodeConfig]) -> None:
     """What a node would end with at once is said here, and not by each process every second."""
-    admin_client(config.client_config())  # librdkafka knows its properties, and reads its certificates
-    silence_s = config.peer_silence_ms / 1000
-    Peers(config.node_id, config.peer_host, config.peer_port, silence_s).stop()
+    admin_client(configs[0].client_config())  # librdkafka knows its properties, and reads its certificates
+    for one in configs:
+        Peers(one.node_id, one.peer_host, one.peer_port, one.peer_silence_ms / 1000).stop()
 
 
 def _own_command(*, debug: bool) -> list[str]:
