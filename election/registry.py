@@ -55,6 +55,7 @@ Result = TypeVar("Result")
 
 MOST_HISTORY: Final = 1_000
 _HISTORY_AT_ONCE: Final = 32
+_ENTRY: Final = "entry-"
 _MOST_TRIES: Final = 10  # against others who write the same znode
 
 
@@ -520,6 +521,7 @@ class Registry:
             names = sorted(self._session.children(root, timeout_s=timeout_s), reverse=True)
         except ZnodeMissing:
             return
+        names = [name for name in names if name.startswith(_ENTRY)]  # what else is there has no order
         for begin in range(0, len(names), _HISTORY_AT_ONCE):
             paths = [f"{root}/{name}" for name in names[begin : begin + _HISTORY_AT_ONCE]]
             for path, there in zip(
@@ -565,7 +567,7 @@ class Registry:
         self._forget_oldest()
 
     def _noted(self, entry: HistoryEntry) -> Make:
-        return Make(f"{self._znodes.history}/entry-", encode(entry), sequence=True)
+        return Make(f"{self._znodes.history}/{_ENTRY}", encode(entry), sequence=True)
 
     def _ensure(self, path: str) -> None:
         """A transaction makes no znodes above its own."""

@@ -86,6 +86,7 @@ class Handovers:
             elif time.monotonic() >= self._look_at_s:
                 self._look_at_s = time.monotonic() + LOOK_EVERY_S
                 self._look(state)
+                self._trouble = ""
         except ElectionError as error:
             self._preference.forget()
             self._complain(error)
@@ -146,9 +147,9 @@ class Handovers:
 
     def _note_leadership(self, state: ElectionState, epoch: int) -> None:
         """A leadership goes on through the loss of its session, in another candidacy, and through a recovery,
-        in another epoch: who has led meanwhile would have changed both.
+        in the next epoch. Who has led meanwhile has had an epoch, too.
         """
-        if self._led is None or (self._led[0] != state.znode and self._led[1] != epoch):
+        if self._led is None or (self._led[0] != state.znode and epoch > self._led[1] + 1):
             self._learn_choice(state.since_ms, epoch)
         self._led = state.znode, epoch
 

@@ -42,41 +42,54 @@ class Probation:
         self._candidacy = candidacy
         self._contender = contender
         self._view = view
-        self._wish: Switchover | None = None  # the last one to this node, whether it stands there still
-        self._failed: Switchover | None = None  # the last one by which it has given the lane back
+        self._wish: Switchover | None = None  # the last one to this node, a while longer than it stands there
+        self._stood_s = 0.0
+        self._failed: tuple[Switchover, str] | None = None  # by which, and which candidacy, it has given back
         self._elected: str | None = None  # the candidacy by which it is, and has not begun
         self._since_s = 0.0
 
     def watch(self, wanted: Switchover | None) -> None:
         """Gives the candidacy back if it is time. `wanted`: what stands there."""
-        if wanted is not None and wanted.by_preference and wanted.to == self._node:
-            self._wish = wanted
+        now_s = time.monotonic()
+        if wanted is not None and wanted.to == self._node:
+            self._wish = wanted if wanted.by_preference else None  # an operator's own takes its place
+            self._stood_s = now_s
         elected = self._tries_by()
         if elected != self._elected:
-            self._elected, self._since_s = elected, time.monotonic()
-        if elected is None or time.monotonic() - self._since_s < BEGINS_WITHIN_S:
+            self._elected, self._since_s = elected, now_s
+        if elected is None and now_s - self._stood_s > BEGINS_WITHIN_S:
+            self._wish = None  # who is elected later is not elected by it
+        if elected is None or now_s - self._since_s < BEGINS_WITHIN_S:
             return
         try:
-            self._give_back()
+            self._give_back(elected)
         except ElectionError as error:
+            self._since_s = time.monotonic()  # nobody can begin while ZooKeeper does not answer
             log.debug("candidacy-kept", node=self._node, detail=str(error))
 
     def _tries_by(self) -> str | None:
         """By which candidacy it leads, by that wish, and has not begun to: nobody has since."""
         wish, state, checkpoint = self._wish, self._candidacy.state, self._view.checkpoint
-        if wish is None or wish == self._failed or self._contender.has_begun:
+        if wish is None or self._contender.has_begun:
+            return None
+        if self._failed is not None and self._failed[0] == wish and self._failed[1] != state.znode:
             return None
         has_come_to_pass = checkpoint is not None and checkpoint.epoch > wish.epoch
         return state.znode if state.role == "leader" and not has_come_to_pass else None
 
-    def _give_back(self) -> None:
-        """The wish first: it would make others step back again. Once for each: nobody else may be there."""
+    def _give_back(self, elected: str) -> None:
+        """The wish first: it would make others step back again. Once for each, since nobody else may be there;
+        a candidacy that could not be left is given back again.
+        """
         assert self._wish is not None, "it leads by it"
         try:
             self._registry.take_back(self._lane, self._wish)
         except Malformed as error:
             log.debug("switchover-unreadable", node=self._node, detail=str(error))
-        self._failed = self._wish
+        if self._tries_by() != elected:
+            return  # it has begun meanwhile
+        self._failed = self._wish, elected
+        self._since_s = time.monotonic()
         log.warning(
             "candidacy-given-back",
             node=self._node,

@@ -152,8 +152,9 @@ class LaneProcess:
 
     def _hear(self, now_s: float) -> None:
         assert self._signs is not None, "it has one while it runs"
-        heard = self._signs.read()
-        if not self._signs.is_reached:
+        is_reached = self._signs.is_reached
+        heard = self._signs.read()  # all that was said there, if nothing is any more
+        if not is_reached:
             self._listen_again(now_s)
         if heard.any:
             before = self._condition
@@ -168,10 +169,16 @@ class LaneProcess:
         """What could not be said was no silence."""
         assert self._signs is not None, "it has one while it runs"
         self._condition = self._condition._replace(heard_s=now_s)
-        with suppress(OSError):  # there is no room, say: as long as that lasts
+        try:
             signs = SignSocket(self._at)
-            self._signs.close()
-            self._signs = signs
+        except OSError as error:  # there is no room, say
+            why = f"its process cannot be heard at {self._at}: {error.strerror or error}"
+            if why != self._condition.words:
+                log.error("lane-process-unheard", lane=self.lane, pid=self._condition.pid, detail=why)  # noqa: TRY400
+            self._condition = self._condition._replace(words=why)
+            return
+        self._signs.close()
+        self._signs = signs
 
     def _has_ended(self, code: int, now_s: float) -> None:
         pid = self._condition.pid

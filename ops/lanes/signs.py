@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
+import stat
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -39,12 +42,20 @@ def expect_heard(folder: Path, name: str) -> None:
         ) from error
 
 
+def _expect_own(folder: Path) -> None:
+    """Raises OSError if it is another's: where many may write, somebody may have made it in between."""
+    said = folder.lstat()
+    if not stat.S_ISDIR(said.st_mode) or said.st_uid != os.geteuid() or said.st_mode & 0o022:
+        raise PermissionError(errno.EPERM, "the folder is not this user's alone")
+
+
 class SignSocket:
     """One process's, by a name of its own: what an earlier one has said is not heard. For one thread."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
         path.parent.mkdir(mode=0o700, exist_ok=True)  # whoever tidies up may have removed it
+        _expect_own(path.parent)
         path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(path))

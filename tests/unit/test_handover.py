@@ -212,8 +212,13 @@ def test_it_is_read_once_the_node_has_told_of_itself() -> None:
 
 @pytest.mark.parametrize(
     ("znode", "epoch", "counts"),
-    [("x-0000000009", EPOCH, True), (MINE, EPOCH + 1, True), ("x-0000000009", EPOCH + 2, False)],
-    ids=["its session was lost", "it had to recover", "it leads anew"],
+    [
+        ("x-0000000009", EPOCH, True),
+        (MINE, EPOCH + 1, True),
+        ("x-0000000009", EPOCH + 1, True),
+        ("x-0000000009", EPOCH + 2, False),
+    ],
+    ids=["its session was lost", "it had to recover", "both", "it leads anew"],
 )
 def test_an_operator_s_choice_counts_as_long_as_the_leadership_does(
     znode: str, epoch: int, counts: object

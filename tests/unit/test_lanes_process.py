@@ -231,6 +231,16 @@ def test_a_running_one_is_heard_again_after_somebody_has_tidied_up(start: Start,
     eventually(is_heard, "it is heard")
 
 
+def test_a_folder_that_is_another_s_is_not_used(start: Start, tmp_path: Path) -> None:
+    lane = start(GIVES_SIGNS)
+    wait_ready(lane, 1.0)
+    shutil.rmtree(tmp_path)
+    tmp_path.mkdir()
+    tmp_path.chmod(0o777)
+    lane.look(2.0)
+    assert "the folder is not this user's alone" in words([lane]) or "not permitted" in words([lane])
+
+
 def test_who_cannot_be_heard_is_not_silent(start: Start, tmp_path: Path) -> None:
     lane = start(GIVES_SIGNS)
     wait_ready(lane, 1.0)
@@ -240,7 +250,8 @@ def test_who_cannot_be_heard_is_not_silent(start: Start, tmp_path: Path) -> None
         for now_s in range(2, int(DEAD_S) + 4):
             lane.look(float(now_s))
     tmp_path.unlink()
-    assert "lane-process-silent" not in {line["event"] for line in logged}
+    assert [line["event"] for line in logged] == ["lane-process-unheard"]
+    assert "cannot be heard" in words([lane])
 
 
 def test_it_is_told_by_its_standard_input_alone(start: Start) -> None:

@@ -25,6 +25,8 @@ class Stage:
         self.has_begun = False
         self.done: list[str] = []
         self.trouble: ElectionError | None = None
+        self.leaves = True
+        self.begins_meanwhile = False
         self.checkpoint: SimpleNamespace | None = SimpleNamespace(epoch=EPOCH)
         self.state = ElectionState(role, "x-0000000001", 0)
         stage: Any = self
@@ -33,11 +35,14 @@ class Stage:
     def take_back(self, lane: int, wanted: Switchover) -> None:
         assert (lane, wanted) == (1, WISH)
         self.done.append("take back")
+        self.has_begun = self.begins_meanwhile
         if self.trouble is not None:
             raise self.trouble
 
     def requeue(self) -> None:
         self.done.append("requeue")
+        if self.leaves:
+            self.state = ElectionState("leader", "x-0000000009", 0)  # nobody else is there
 
 
 class Clock:
@@ -111,8 +116,9 @@ def test_who_knows_of_no_checkpoint_gives_it_back_too(clock: Clock) -> None:
 def test_where_zookeeper_does_not_answer_it_tries_again(clock: Clock) -> None:
     stage = Stage()
     stage.trouble = Unavailable("it is away")
-    assert done(stage, clock, WISH, WISH, WISH, WISH) == ["take back"] * 2
+    assert done(stage, clock, WISH, WISH, WISH) == ["take back"]
     stage.trouble = None
+    assert done(stage, clock, WISH) == [], "the while begins anew: it could not begin to lead"
     assert done(stage, clock, WISH) == ["take back", "requeue"]
 
 
@@ -120,3 +126,29 @@ def test_a_wish_that_somebody_has_made_unreadable_holds_nothing_up(clock: Clock)
     stage = Stage()
     stage.trouble = Malformed("x is no switchover")
     assert done(stage, clock, WISH, WISH, WISH) == ["take back", "requeue"]
+
+
+def test_a_candidacy_that_could_not_be_left_is_given_back_again(clock: Clock) -> None:
+    stage = Stage()
+    stage.leaves = False
+    assert done(stage, clock, WISH, WISH, WISH) == ["take back", "requeue"]
+    assert done(stage, clock, None, None) == ["take back", "requeue"]
+
+
+def test_who_begins_while_the_wish_is_taken_back_leads_on(clock: Clock) -> None:
+    stage = Stage()
+    stage.begins_meanwhile = True
+    assert done(stage, clock, WISH, WISH, WISH) == ["take back"]
+
+
+def test_who_is_elected_long_after_the_wish_has_gone_is_not_elected_by_it(clock: Clock) -> None:
+    stage = Stage("follower")
+    done(stage, clock, WISH, None, None, None, None)
+    stage.state = ElectionState("leader", "x-0000000001", 0)
+    assert done(stage, clock, *[None] * 9) == []
+
+
+def test_an_operator_s_wish_takes_the_place_of_a_leader_s_own(clock: Clock) -> None:
+    stage = Stage()
+    operators = Switchover(EPOCH, "b", Author("somebody", "to see it", 2))
+    assert done(stage, clock, WISH, *[operators] * 9) == []
