@@ -78,8 +78,8 @@ class Probation:
         return state.znode if state.role == "leader" and not has_come_to_pass else None
 
     def _give_back(self, elected: str) -> None:
-        """The wish first: it would make others step back again. Once for each, since nobody else may be there;
-        a candidacy that could not be left is given back again.
+        """The wish first: it would make others step back again. Once for each, as nobody else may be there; a
+        candidacy that could not be left is given back again.
         """
         assert self._wish is not None, "it leads by it"
         try:
