@@ -40,10 +40,14 @@ public final class RocketMq {
     private static String topic(Job job) throws Exception {
         DefaultMQProducer producer = producer(job);
         Job.ready();
-        producer.createTopic("TBW102", job.text("topic"), QUEUES, Collections.emptyMap());
         long deadlineMs = System.currentTimeMillis() + 30_000;
-        while (true) {
+        boolean isMade = false;
+        while (true) { // a broker that listens may not have told the name server of itself
             try {
+                if (!isMade) {
+                    producer.createTopic("TBW102", job.text("topic"), QUEUES, Collections.emptyMap());
+                    isMade = true;
+                }
                 if (producer.fetchPublishMessageQueues(job.text("topic")).size() == QUEUES) {
                     return "0";
                 }
