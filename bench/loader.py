@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, cast
 
@@ -140,8 +140,14 @@ def send(job: dict[str, Any], ready: Any) -> float:
     load = Load(**job)
     producer = Producer({"bootstrap.servers": load.bootstrap, **CONFIG, **load.settings})
     producer.list_topics(load.topic, timeout=10)
-    records, produce, topic = _records(load), producer.produce, load.topic
+    records = _records(load)
     ready()
+    return send_all(producer, load.topic, records, at_rate=load.rate > 0)
+
+
+def send_all(producer: Producer, topic: str, records: Iterable[Payload], *, at_rate: bool) -> float:
+    """The seconds until the last was acknowledged. At a rate it looks for answers meanwhile."""
+    produce = producer.produce
     begin_s = time.perf_counter()
     for number, (key, value, headers) in enumerate(records):
         while True:
@@ -150,7 +156,7 @@ def send(job: dict[str, Any], ready: Any) -> float:
                 break
             except BufferError:
                 producer.poll(0.01)
-        if load.rate and number % 100 == 0:
+        if at_rate and number % 100 == 0:
             producer.poll(0)
     if producer.flush(FLUSH_S):
         raise TimeoutError(f"not all of it was acknowledged in {FLUSH_S} s")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
-from bench.job import serve
+from bench.job import JobProcess, python_job, serve
 from bench.message import VALUE_BYTES, value
 from bench.reader import percentile
 
@@ -150,6 +150,13 @@ def said(job: Job) -> dict[str, Any]:
     """The job as what its process is told."""
     address, topic, what = job
     return {"address": address, "topic": topic, "do": _kind(what), **asdict(what)}
+
+
+def python_begun(module: str, job: Job) -> JobProcess:
+    """Does it in a process of this module; returns once it is about to begin."""
+    process = python_job(module, said(job))
+    process.wait_ready()
+    return process
 
 
 def arguments(job: Job) -> list[str]:

@@ -4,13 +4,12 @@ topic to send to is `BUFFER/TARGET`.
 
 from __future__ import annotations
 
-import time
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench import message
-from bench.loader import CONFIG, FAST, FLUSH_S
+from bench.loader import CONFIG, FAST, send_all
 from bench.peers.job import Arrivals, Reading, Ready, Sending, messages, serve_jobs
 from bench.reader import BATCH
 from bench.reader import CONFIG as READER
@@ -22,21 +21,10 @@ def _load(address: str, topic: str, sending: Sending, ready: Ready) -> float:
     buffer, target = topic.split("/")
     producer = Producer({"bootstrap.servers": address, **CONFIG, **(_AT_RATE if sending.rate else FAST)})
     producer.list_topics(buffer, timeout=10)
-    produce, key, headers = producer.produce, message.key, message.headers
+    key, headers = message.key, message.headers
+    records = ((key(number), value, headers(target, due_ms)) for number, due_ms, value in messages(sending))
     ready()
-    begin_s = time.perf_counter()
-    for number, due_ms, value in messages(sending):
-        while True:
-            try:
-                produce(buffer, value, key(number), headers=cast("Any", headers(target, due_ms)))
-                break
-            except BufferError:
-                producer.poll(0.01)
-        if sending.rate and number % 100 == 0:
-            producer.poll(0)
-    if producer.flush(FLUSH_S):
-        raise TimeoutError(f"not all of it was acknowledged in {FLUSH_S} s")
-    return time.perf_counter() - begin_s
+    return send_all(producer, buffer, records, at_rate=sending.rate > 0)
 
 
 def _read(address: str, topic: str, reading: Reading, ready: Ready) -> dict[str, Any]:

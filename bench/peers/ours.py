@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.cluster import SESSION_TIMEOUT_S, BenchNode, Clusters
-from bench.job import JobProcess, python_job
+from bench.job import JobProcess
 from bench.peers.compared import IN_TWO, OURS
-from bench.peers.job import Reading, Sending, said
+from bench.peers.job import Reading, Sending, python_begun
 from bench.peers.peer import Peer, disk_bytes_of
 from bench.scenarios.lanes import PARTITIONS, leading_nodes, wait_applied
 from ops.demo.verdict import versions
@@ -61,10 +61,7 @@ class Ours(Peer):
 
     def load(self, topic: str, sending: Sending) -> JobProcess:
         self._sent += sending.count
-        return self._begin(f"{self._buffer}/{topic}", sending)
-
-    def read(self, topic: str, reading: Reading) -> JobProcess:
-        return self._begin(topic, reading)
+        return super().load(f"{self._buffer}/{topic}", sending)
 
     def wait_settled(self) -> None:
         wait_applied(self._nodes, self._sent)
@@ -77,9 +74,7 @@ class Ours(Peer):
         return disk_bytes_of(self.folder)
 
     def _begin(self, topic: str, what: Sending | Reading) -> JobProcess:
-        process = python_job("bench.peers.kafka_job", said((self._stack.bootstrap, topic, what)))
-        process.wait_ready()
-        return process
+        return python_begun("bench.peers.kafka_job", (self._stack.bootstrap, topic, what))
 
 
 class OursInTwo(Ours):

@@ -41,9 +41,9 @@ class Peer(ABC):
         self.folder = folder
 
     @property
-    @abstractmethod
     def servers(self) -> Sequence[Server]:
         """All of them, in the order of their start."""
+        return self.holders
 
     @property
     @abstractmethod
@@ -55,12 +55,16 @@ class Peer(ABC):
         """A fresh topic."""
 
     @abstractmethod
+    def _begin(self, topic: str, what: Sending | Reading) -> JobProcess:
+        """Does it beside what else is going on; returns once it is about to begin."""
+
     def load(self, topic: str, sending: Sending) -> JobProcess:
         """Sends beside what else is going on; returns once the first is about to be sent."""
+        return self._begin(topic, sending)
 
-    @abstractmethod
     def read(self, topic: str, reading: Reading) -> JobProcess:
         """Reads beside what else is going on; returns once it is about to read."""
+        return self._begin(topic, reading)
 
     @abstractmethod
     def disk_bytes(self) -> int:

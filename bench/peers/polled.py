@@ -15,8 +15,8 @@ import psutil
 import psycopg
 import redis
 
-from bench.job import JobProcess, python_job
-from bench.peers.job import Reading, Sending, said
+from bench.job import JobProcess
+from bench.peers.job import Reading, Sending, python_begun
 from bench.peers.peer import Polled, disk_bytes_of
 from ops.stack.errors import StackError
 from ops.stack.ports import HOST, free_port
@@ -64,29 +64,17 @@ class Redis(Polled):
         self._keys = itertools.count(1)
 
     @property
-    def servers(self) -> Sequence[Server]:
-        return [self._server]
-
-    @property
     def holders(self) -> Sequence[Server]:
         return [self._server]
 
     def topic(self) -> str:
         return f"due-{next(self._keys)}"
 
-    def load(self, topic: str, sending: Sending) -> JobProcess:
-        return self._begin(topic, sending)
-
-    def read(self, topic: str, reading: Reading) -> JobProcess:
-        return self._begin(topic, reading)
-
     def disk_bytes(self) -> int:
         return disk_bytes_of(self._server.data)
 
     def _begin(self, topic: str, what: Sending | Reading) -> JobProcess:
-        process = python_job("bench.peers.redis_job", said((self._server.address, topic, what)))
-        process.wait_ready()
-        return process
+        return python_begun("bench.peers.redis_job", (self._server.address, topic, what))
 
 
 class _PostgresServer(Server):
@@ -155,10 +143,6 @@ class Postgres(Polled):
         self._tables = itertools.count(1)
 
     @property
-    def servers(self) -> Sequence[Server]:
-        return [self._server]
-
-    @property
     def holders(self) -> Sequence[Server]:
         return [self._server]
 
@@ -174,19 +158,11 @@ class Postgres(Polled):
             connection.execute(f"CREATE INDEX ON {table} (due_ms)".encode())
         return table
 
-    def load(self, topic: str, sending: Sending) -> JobProcess:
-        return self._begin(topic, sending)
-
-    def read(self, topic: str, reading: Reading) -> JobProcess:
-        return self._begin(topic, reading)
-
     def disk_bytes(self) -> int:
         return disk_bytes_of(self._server.data)
 
     def _begin(self, topic: str, what: Sending | Reading) -> JobProcess:
-        process = python_job("bench.peers.postgres_job", said((self._server.conninfo, topic, what)))
-        process.wait_ready()
-        return process
+        return python_begun("bench.peers.postgres_job", (self._server.conninfo, topic, what))
 
 
 def _children(pid: int) -> list[psutil.Process]:

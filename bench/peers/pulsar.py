@@ -102,10 +102,6 @@ class Pulsar(Peer):
         self._topics = itertools.count(1)
 
     @property
-    def servers(self) -> Sequence[Server]:
-        return [self._server]
-
-    @property
     def holders(self) -> Sequence[Server]:
         return [self._server]
 
@@ -118,11 +114,8 @@ class Pulsar(Peer):
             raise TimeoutError(f"Pulsar does not make the topic {name}")
         return name
 
-    def load(self, topic: str, sending: Sending) -> JobProcess:
-        return self._client.begin((self._address, topic, sending))
-
-    def read(self, topic: str, reading: Reading) -> JobProcess:
-        return self._client.begin((self._address, topic, reading))
+    def _begin(self, topic: str, what: Sending | Reading) -> JobProcess:
+        return self._client.begin((self._address, topic, what))
 
     def disk_bytes(self) -> int:
         return disk_bytes_of(self._server.data)

@@ -91,11 +91,8 @@ class RocketMq(Peer):
             making.result()
         return name
 
-    def load(self, topic: str, sending: Sending) -> JobProcess:
-        return self._client.begin((self._address, topic, sending))
-
-    def read(self, topic: str, reading: Reading) -> JobProcess:
-        return self._client.begin((self._address, topic, reading))
+    def _begin(self, topic: str, what: Sending | Reading) -> JobProcess:
+        return self._client.begin((self._address, topic, what))
 
     def disk_bytes(self) -> int:
         return disk_bytes_of(self._broker.data)
